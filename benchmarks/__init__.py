@@ -1,1 +1,1 @@
-"""What ccpipe's claims of speed rest on: ``make bench``."""
+"""Benchmarks for ccpipe's claims of speed: ``make bench``."""

@@ -27,12 +27,12 @@ PEERS = {
 }
 """Programs of others by their option."""
 PUBLISHERS = """\
-All run at the same time and publish without a stream. What limits ccpipe's: system calls, and
+All run at the same time and publish without a stream. ccpipe's rate is limited by system calls, and
 Python's objects for each metric. Most of its memory is Python with asyncio and TLS, and nats-py."""
 DURABILITY = """\
 A durable message has an id and waits until the one before it on its subject is stored, which keeps
-their order; what limits it is one wakeup for each acknowledgement."""
-START = "What limits the first line: importing asyncio, TLS and nats-py."
+their order; the rate is limited by one wakeup for each acknowledgement."""
+START = "The time to the first line is limited by importing asyncio, TLS and nats-py."
 
 
 class Results(msgspec.Struct):
@@ -57,7 +57,7 @@ class Results(msgspec.Struct):
 
 
 def measure(peers: Mapping[str, Path | None], decoders: Sequence[Path], *, quick: bool) -> Results:
-    """Run all benchmarks, one after another, beside the peers that there are."""
+    """Run all benchmarks, one after another, and the available peers."""
     begin = time.monotonic()
     decoding = lines.decoding(decoders)
     [ours] = [result for result in decoding["1 lines"] if result.what == "ccpipe, decode()"]
@@ -118,7 +118,7 @@ def markdown(results: Results) -> str:
             "",
             *_table(results.bus, results.bus[0]),
             "",
-            "## What durability costs: 500 lines a message, JetStream beside core NATS",
+            "## Cost of durability: 500 lines a message, JetStream compared with core NATS",
             "",
             *durability.markdown(results.durability),
             "",
@@ -203,7 +203,7 @@ def _table(results: list[Result], base: Result) -> list[str]:
 
 def _program(path: str) -> Path:
     if not os.access(path, os.X_OK):
-        raise argparse.ArgumentTypeError(f"{path} is no program")
+        raise argparse.ArgumentTypeError(f"{path} is not a program")
     return Path(path)
 
 

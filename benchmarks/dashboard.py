@@ -1,4 +1,4 @@
-"""What the dashboard costs: python -m benchmarks.dashboard [NODES [METRICS [SECONDS]]].
+"""Cost of the dashboard: python -m benchmarks.dashboard [NODES [METRICS [SECONDS]]].
 
 A real broker, the real command, a real Chromium, and ``ccpipe simulate`` with every node once a
 second. Printed are CPU seconds per second and memory of the dashboard's process, how busy the
@@ -102,7 +102,7 @@ async def task_seconds(page: Page) -> float:
 async def all_columns(
     process: asyncio.subprocess.Process, url: str, seconds: float
 ) -> dict[str, Any]:
-    """Ask for all metrics of all nodes at once, as no page of ours does."""
+    """Request all metrics of all nodes at once, which no page of ours does."""
     async with aiohttp.ClientSession() as session, session.ws_connect(url + "api/live") as socket:
         await socket.send_str('{"view": "overview"}')
         first = (await socket.receive()).data
@@ -118,7 +118,7 @@ async def all_columns(
         reader = asyncio.create_task(read())
         result = await cost(process, seconds)
         reader.cancel()
-        result["lines per second heard"] = round(header["status"]["lines"])
+        result["lines per second received"] = round(header["status"]["lines"])
         result["frames per second"] = round(len(frames) / seconds, 2)
         result["kB per frame"] = round(sum(frames) / max(1, len(frames)) / 1e3, 1)
         return result

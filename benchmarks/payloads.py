@@ -44,7 +44,7 @@ def realistic(count: int, *, shuffle: bool = False) -> list[str]:
 
 
 def new_series(start: int, stop: int) -> Iterator[str]:
-    """Yield lines of one process each, as jobs that come and go have them."""
+    """Yield lines of one process each, as from jobs that start and end."""
     for number in range(start, stop):
         yield (
             f"proc_cpu,cluster=fritz,hostname=f{number % HOSTS:04d},pid={number},stype=process,"

@@ -105,7 +105,7 @@ def running(
 
 
 def await_port(port: int) -> None:
-    """Wait until somebody listens."""
+    """Wait until a server listens."""
     deadline = time.monotonic() + 20
     while True:
         try:

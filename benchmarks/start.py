@@ -1,4 +1,4 @@
-"""``python -m benchmarks.start``: how long commands take to begin, as ratios to Python.
+"""``python -m benchmarks.start``: start times of commands, as ratios to Python's.
 
 CPU seconds of whole processes, or until they show a line, in turn with ``python -c pass``, the
 median of some rounds: other work on the machine affects CPU time less than time by the clock. The
@@ -6,7 +6,7 @@ table is printed. ``--nats`` names the program of NATS, whose ``sub`` does what 
 
     go build ./nats     # in github.com/nats-io/natscli
 
-``--before`` names the Python of another environment with ccpipe, such as that of an older commit,
+``--before`` names the Python of another environment with ccpipe, such as one of an older commit,
 whose commands are measured in turn with ours.
 """
 
@@ -59,7 +59,7 @@ def until_first_line(command: tuple[str, ...]) -> float:
         try:
             while LINES.split(b",")[0] not in process.stdout.readline():
                 if process.poll() is not None:
-                    raise RuntimeError(f"no line came from {command}")
+                    raise RuntimeError(f"no line from {command}")
             return thread_seconds(process.pid)
         finally:
             process.kill()

@@ -40,7 +40,7 @@ def rates(
     repeat = {what: _repeat(work, seconds / rounds) for what, work in contenders.items()}
     best = dict.fromkeys(contenders, math.inf)
     gc.collect()
-    gc.freeze()  # so that nobody's collections visit what others have made
+    gc.freeze()  # so that collections do not visit objects of other benchmarks
     try:
         for _ in range(rounds):
             for what, work in contenders.items():

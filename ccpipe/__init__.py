@@ -5,7 +5,7 @@ Bytes become records, records become other records, records become bytes, one wa
     source → translators → sink
 
 The names in ``__all__`` are the public interface of the library. They are imported when they are
-first used (PEP 562), so that ``import ccpipe`` itself costs nothing.
+first used (PEP 562), so that ``import ccpipe`` itself is fast.
 """
 
 import importlib

@@ -80,7 +80,7 @@ class BusClient:
     async def __aexit__(self, *exit_: object) -> None:
         try:
             for each in list(self._iterators):
-                if not each.ag_running:  # nobody waits for its next records
+                if not each.ag_running:  # no task waits for its next records
                     await each.aclose()
             for source in self._open:
                 source.stop()
@@ -175,11 +175,11 @@ class BusClient:
         Parameters
         ----------
         subjects
-            ``metrics``, ``events``, ``log`` or ``sonar`` for those of the cluster, or subjects
+            ``metrics``, ``events``, ``log`` or ``sonar`` for the cluster's subjects, or subjects
             of the broker such as ``*.metrics``; default: ``metrics``, ``events`` and ``log``.
         durable
             Name of a consumer of the stream, which continues where the last one of this name
-            ended. Records are acknowledged when the next ones are asked for; those that were not
+            ended. Records are acknowledged when the next ones are requested; unacknowledged ones
             are delivered again.
 
         Raises

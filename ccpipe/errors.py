@@ -123,6 +123,12 @@ def system_reason(error: OSError) -> str:
     return error.strerror or text or type(error).__name__
 
 
+def create_reason(error: OSError) -> str:
+    """Return why a directory cannot be created; a file may have its name."""
+    is_blocked = isinstance(error, FileExistsError | NotADirectoryError)
+    return "not a directory" if is_blocked else error.strerror or str(error)
+
+
 def suggestion(word: str, known: Iterable[str], otherwise: str = "") -> str:
     """Return ``did you mean 'x'?`` for a known word that is similar; else all that are known."""
     import difflib
@@ -130,3 +136,10 @@ def suggestion(word: str, known: Iterable[str], otherwise: str = "") -> str:
     words = list(known)
     close = difflib.get_close_matches(word, words, n=1)
     return f"did you mean {close[0]!r}?" if close else otherwise or f"known are {', '.join(words)}"
+
+
+def invalid_choice(value: str, choices: Iterable[str]) -> str:
+    """Return the error message for a value that is not one of `choices`."""
+    words = list(map(str, choices))
+    hint = suggestion(value, words, " ").strip()
+    return f"invalid value {value!r}{f'; {hint}' if hint else ''} (one of {', '.join(words)})"

@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 def read_jobs(path: Path | str, *, cluster: str = "local") -> "JobFile":
     """Return the jobs of a file, to be iterated: one for each record, in bounded memory.
 
-    Its content says what it is: Grid Engine's accounting of any version, or the output of ``sacct
-    -P`` or ``sacct --json``, whose times without a zone are UTC and whose steps are left out.
+    The format is detected: Grid Engine's accounting of any version, or the output of ``sacct -P``
+    or ``sacct --json``, whose times without a zone are UTC and whose steps are left out.
 
     Parameters
     ----------

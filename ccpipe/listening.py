@@ -1,9 +1,10 @@
-"""Connections of the servers that listen: limited in number and time, whoever they come from.
+"""Connections of the servers that listen: limited in number and time for all clients.
 
-A client costs a connection before it has shown a credential. `ConnectionLimits` bounds how many
-are open, in all and from one address, and for how long. It closes the one that has waited longest
-rather than refuse a new one, so that clients that send their request at once are answered while
-others keep theirs open. Some of the process's file descriptors are left to the rest of the program.
+A client occupies a connection before it has shown a credential. `ConnectionLimits` limits the open
+connections, in all and from one address, and their duration. It closes the one that has waited
+longest rather than refuse a new one, so that clients that send their request at once are answered
+while others keep theirs open. Some of the process's file descriptors are left to the rest of the
+program.
 
 HTTP servers on asyncio use `listen`, others `ConnectionLimits.admit` for each connection.
 """
@@ -34,17 +35,17 @@ MAX_CONNECTIONS = 512
 REQUEST_SECONDS = 30.0
 """Time limit for a request and its response, and for an idle connection."""
 LOG_SECONDS = 60.0
-"""Interval at which what clients do wrong is logged again."""
+"""Interval at which errors of clients are logged again."""
 SHARE = 4
 """A server uses at most one part in this many of the process's file descriptors."""
 RESERVE = 8
 """One part in this many of the descriptors is left to the rest of the program."""
 BACKLOG = 64
-"""Connections that the kernel holds for a server, and that asyncio accepts at once."""
+"""Connections that the kernel queues for a server, and that asyncio accepts at once."""
 
 
 class AcceptedSocket(socket.socket):
-    """A connection that was admitted; it gives back its place when it is closed."""
+    """An admitted connection; it is released when it is closed."""
 
     limits: "ConnectionLimits"
     peer: Any
@@ -111,7 +112,7 @@ class ConnectionLimits:
         return False
 
     def _shut(self, connection: AcceptedSocket) -> None:
-        """End a connection; whoever reads or writes it sees that and closes it."""
+        """Shut a connection down; the task that reads or writes it sees that and closes it."""
         self.forget(connection)
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
@@ -206,7 +207,7 @@ async def listen(
     """Serve an application of aiohttp at an address, within limits; raises OSError.
 
     A handler that needs longer than the limit calls ``limits.keep(peer_of(request))`` when it has
-    checked who asks, and limits its time itself.
+    authenticated the client, and limits its time itself.
     """
     from aiohttp import web
 

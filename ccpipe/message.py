@@ -135,7 +135,7 @@ def _control_problems(message: Message) -> Iterator[str]:
 
 
 def _other_problems(message: Message) -> Iterator[str]:
-    yield f"field {message.field} is none of {', '.join(_KIND_OF_FIELD)}"
+    yield f"unknown field {message.field} (expected one of {', '.join(_KIND_OF_FIELD)})"
 
 
 def _one_of(tags: Mapping[str, str], key: str, allowed: tuple[str, ...]) -> Iterator[str]:

@@ -1,13 +1,13 @@
-"""What travels through a pipe: records of one type, and what could not be read beside them.
+"""Records of one type in a pipe, with the rejected bytes.
 
 ``Lines`` of line protocol are columns, ``Envelopes`` of Sonar a list. A plug-in adds a type by a
 class of this shape, such as a ``RecordList``, with its name and default subjects.
 
-Records know the messages that they came from: ``Provenance`` is a column that they keep when some
-are taken. Dead letters name the origin of a record by it, and a sink stores redelivered messages
-only once: a broker redelivers a message whose acknowledgement was lost, though perhaps beside
-others in the batch. So records are identified by their message, and messages by number and time
-within the consumer that delivers them.
+Records know their messages: ``Provenance`` is a column that is kept when records are selected. Dead
+letters name the origin of a record by it, and a sink stores redelivered messages only once: a
+broker redelivers a message whose acknowledgement was lost, perhaps with others in the batch. So
+records are identified by their message, and messages by number and time within the consumer that
+delivers them.
 """
 
 from array import array
@@ -122,7 +122,7 @@ class Provenance:
         return row not in self.ends
 
     def near(self, row: int) -> int:
-        """Return the end of a message near a row, for a split; the row itself if there is none.
+        """Return the end of a message near a row, for a split; by default the row itself.
 
         A message is split only if it is the only one.
         """
@@ -149,7 +149,7 @@ class Provenance:
     def large(self, size: int) -> "Iterator[tuple[int, tuple[str, int, int] | None]]":
         """Yield the end row and id of each known message with at least `size` records.
 
-        None stands for what lies between them: records of smaller or unknown messages.
+        Records of smaller or unknown messages between them have the id None.
         """
         begin = covered = 0
         for message, end in self._messages():
@@ -285,7 +285,7 @@ class DeadLetter:
     original: bytes
     reason: str
     origin: str = ""
-    """Where it came from: a subject, a file."""
+    """Its subject or file."""
     line: int = 0
     """Line number in the payload, from 1; 0 for a record rejected by a store."""
     offset: int = 0
@@ -314,7 +314,7 @@ class Records(Protocol):
     """Names of the subjects that such records are read from by default; see ``bus.subjects``."""
 
     provenance: Provenance | None
-    """The messages that they came from; None if unknown."""
+    """Their messages; None if unknown."""
 
     @property
     def size(self) -> int:
@@ -361,9 +361,9 @@ class RecordList(list[T]):
         provenance: Provenance | None = None,
         size: int | None = None,
     ) -> None:
-        """Take the records, and what was rejected beside them.
+        """Take the records, and what was rejected with them.
 
-        `size` is that of what they were decoded from, in bytes; by default it is estimated.
+        `size` is the size in bytes before decoding; by default it is estimated.
         """
         super().__init__(records)
         self.rejected: list[Any] = list(rejected)
@@ -380,7 +380,7 @@ class RecordList(list[T]):
     @overload
     def __getitem__(self, index: slice) -> Self: ...
     def __getitem__(self, index: SupportsIndex | slice) -> T | Self:
-        """Return one record, or those of consecutive rows."""
+        """Return one record, or the records of consecutive rows."""
         if not isinstance(index, slice):
             return super().__getitem__(index)
         provenance = self.provenance and self.provenance.part(index)
@@ -403,5 +403,5 @@ class RecordList(list[T]):
         return type(self)(compress(self, flags), rejected=self.rejected, provenance=provenance)
 
     def original(self, index: int) -> bytes:
-        """Return a record as a dead letter holds it."""
+        """Return the bytes of a record in a dead letter."""
         return repr(self[index]).encode(errors="backslashreplace")

@@ -31,7 +31,7 @@ INTERFACES: Mapping[str, type[Any]] = {
     "translators": Translator,
     "sinks": Sink,
 }
-"""What parts of a group implement; of collectors, that is checked where they are constructed."""
+"""Protocols of the parts of a group; collectors are checked where they are constructed."""
 
 Part = type[Any] | Callable[..., Any]
 """The class of a part, or the function of a translator."""
@@ -126,7 +126,7 @@ def construct(
 def constructors(cls: Part) -> Iterator[Callable[..., Any]]:
     """Yield the constructors that define the options of a class, or the function itself.
 
-    A constructor with ``**options`` passes them to that of its next base class.
+    A constructor with ``**options`` passes them to its next base class.
     """
     if not isinstance(cls, type):
         yield cls

@@ -2,7 +2,7 @@
 """A fuzz target for atheris: files of dead letters, however torn or hostile.
 
 ``python fuzz/dead_letters.py -max_total_time=60`` looks for bytes that raise, that are read as a
-letter whose bytes are not there, or that keep a later letter from being read.
+dead letter whose bytes are not in them, or that keep a later one from being read.
 """
 
 import io
@@ -17,7 +17,7 @@ LAST = encode(b"m,hostname=n1 value=4711234", "no such table", time=5, origin="f
 
 
 def check(payload: bytes) -> None:
-    """Read a file that ends with a good letter, as a process appends it after a crash."""
+    """Read a file that ends with a good dead letter, as a process appends it after a crash."""
     whole = payload + b" torn\n" + LAST
     found = list(read(io.BytesIO(whole)))
     for each in found:

@@ -1,7 +1,7 @@
 # ruff: noqa: INP001 - a program, no module
-"""A fuzz target for atheris: what a NATS server sends, cut by the kernel and by its twin.
+"""A fuzz target for atheris: frames of a NATS server, parsed by the kernel and in Python.
 
-``python fuzz/frames.py -max_total_time=60`` looks for bytes on which they differ, that come apart
+``python fuzz/frames.py -max_total_time=60`` looks for bytes on which they differ, that are parsed
 differently in pieces, or that raise.
 """
 

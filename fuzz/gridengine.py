@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - a program, no module
-"""A fuzz target for atheris: accounting read by the kernel and by Python, and what follows.
+"""A fuzz target for atheris: accounting read by the kernel and by Python, then translated.
 
 ``python fuzz/gridengine.py -max_total_time=60 tests/data/gridengine`` looks for bytes on which the
 readers differ, or that raise.

@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - a program, no module
-"""A fuzz target for atheris: what strangers send over HTTP, however torn or hostile.
+"""A fuzz target for atheris: HTTP requests of any client, however damaged or hostile.
 
 ``python fuzz/http_requests.py -max_total_time=60`` looks for bodies and headers that raise anything
 but a refusal, or streams for Sonar's Kafka proxy that are cut differently in small blocks.

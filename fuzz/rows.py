@@ -22,7 +22,7 @@ LAST = metric("m", 4711.0, time=5, tags={"hostname": "n1"})
 def read(text: bytes, is_csv: bool, block: int) -> tuple[list[Message], list[object]]:
     """Return the messages of a file, and what was rejected, in an order that blocks do not change.
 
-    Of a block, rows that are no line are listed before messages that are none in line protocol.
+    A block lists unreadable rows before messages that are invalid in line protocol.
     """
     reader = read_csv if is_csv else read_json
     parts = list(reader(io.BytesIO(text), block=block))

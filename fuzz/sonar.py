@@ -37,7 +37,7 @@ def in_blocks(decoder: Decoder, payload: bytes, size: int) -> Envelopes:
 
 
 def encode_in_every_profile(envelope: Envelope) -> None:
-    """What is written by the specification is read again as it is, the rest as some envelope."""
+    """Output by the specification is read back unchanged, other output as some envelope."""
     for profile in STYLES:
         try:
             encoded = encode(envelope, profile=profile)  # type: ignore[arg-type]

@@ -22,9 +22,9 @@ INDEX = """\
 The metrics of each collector. These pages are generated from the collectors
 (`python scripts/collector_pages.py docs/collectors`) and a test checks that they are current.
 
-Names and units are those of the ClusterCockpit specification where it has one, else those of
-cc-metric-collector. Every metric carries the tags `cluster`, `hostname` and `type`; where a table
-says `stype=…` it also carries `stype` and `stype-id`. Collectors without data on a node are named
+Names and units follow the ClusterCockpit specification if it has the metric, else
+cc-metric-collector. Every metric has the tags `cluster`, `hostname` and `type`, and where a table
+has `stype=…` also `stype` and `stype-id`. Collectors without data on a node are named
 in one log line and polled again every minute. A failing collector does not affect the others, and a
 bad reading (a file, a line, a sensor) only its own metrics: it is left out, logged once, and
 counted in `ccpipe_failed_reads_total`.
@@ -166,11 +166,11 @@ def _page(entry: metadata.EntryPoint) -> Iterator[str]:
 
 
 def source(collector: str, metric: str) -> str:
-    """Return where a metric is read; raises LookupError if the table does not say."""
+    """Return where a metric is read; raises LookupError if it is not in the table."""
     for pattern, place in SOURCES[collector].items():
         if fnmatchcase(metric, pattern):
             return place
-    raise LookupError(f"{collector}: SOURCES says nothing of {metric}")
+    raise LookupError(f"{collector}: {metric} is not in SOURCES")
 
 
 def _prose(thing: Any) -> str:
@@ -186,7 +186,7 @@ def _meanings(collector: type[Any]) -> dict[str, str]:
 
 
 def main(directory: Path) -> None:
-    """Write the pages, and remove those of collectors that are gone."""
+    """Write the pages, and remove pages of collectors that no longer exist."""
     wanted = pages()
     for path in directory.rglob("*.md"):
         if path.relative_to(directory).as_posix() not in wanted:

@@ -21,7 +21,7 @@ HEAD = """\
 {generated}
 All keys of `ccpipe.toml` and of recipes.
 
-## Where values come from
+## Precedence of values
 
 Later ones override earlier ones:
 
@@ -33,15 +33,15 @@ Later ones override earlier ones:
    `CCPIPE_BUS__SERVERS=nats://a,nats://b`, `CCPIPE_SINK__URL=http://db:8428`;
 5. flags.
 
-`ccpipe config show` prints the configuration in force and where each value comes from. An unknown
+`ccpipe config show` prints the configuration in force and the origin of each value. An unknown
 key is an error before anything starts, and the message suggests the most similar key. Secrets are
 never values: they are read from files that the configuration names.
 
 These variables are not keys: `CCPIPE_CONFIG` names the file, `CCPIPE_LOGLEVEL` is the log level
 (`debug`, `info`, `warning`, `error`), and `CCPIPE_KERNEL` chooses the compiled kernels
-(`compiled`) or their Python twins (`python`). The passwords that `nats.conf` reads are ignored. So
-is any other variable that begins with `CCPIPE_`, contains no `__` and resembles no key; it is
-reported once.
+(`compiled`) or the Python implementation (`python`). The passwords that `nats.conf` reads are
+ignored. So is any other variable that begins with `CCPIPE_`, contains no `__` and resembles no key;
+it is reported once.
 
 - A **duration** is a number of seconds or has a unit: {durations}.
 - An **interval** is a duration of more than 0.
@@ -50,7 +50,7 @@ reported once.
 
 
 def page(generated: str) -> str:
-    """Return the whole page; `generated` says by which command."""
+    """Return the whole page; `generated` is the note with the command that writes it."""
     recipe_only = set(_fields(Recipe)) - set(_fields(Site))
     parts = [
         HEAD.format(generated=generated, durations=_units(Duration), sizes=_units(Size)),

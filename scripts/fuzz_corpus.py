@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Keep what fuzzing found: the inputs of each target, as lines of JSON in ``fuzz/corpus/``.
+"""Keep inputs found by fuzzing, for each target, as lines of JSON in ``fuzz/corpus/``.
 
 ``scripts/fuzz_corpus.py unpack`` writes them to files in ``build/fuzz/<target>``, from which
-``make fuzz`` goes on; ``keep`` adds those that are new there, small ones only.
+``make fuzz`` continues; ``keep`` adds new inputs from there, small ones only.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write Grafana's dashboards, bridges/grafana/dashboards/*.json, from the tables below.
 
-    scripts/generate_dashboards.py [DIRECTORY]  # a test holds the files equal to this
+    scripts/generate_dashboards.py [DIRECTORY]  # a test compares the files
 
 Dashboards name their data source by uid; bridges/grafana/provisioning has both.
 """
@@ -28,7 +28,7 @@ class Panel(NamedTuple):
     unit: str
     """Grafana's name of the unit."""
     description: str
-    """What it shows, its unit, and what a high value means."""
+    """Its content, its unit, and the meaning of a high value."""
     queries: Sequence[str | tuple[str, str]]
     """PromQL or SQL; in pairs with the legend."""
     kind: str = "timeseries"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Write bridges/kubernetes/bridges/*.yaml: a Deployment and its ConfigMap for each recipe.
 
-    scripts/generate_kubernetes.py [DIRECTORY]  # a test holds the files equal to this
+    scripts/generate_kubernetes.py [DIRECTORY]  # a test compares the files
 
-What differs between bridges is in the table BRIDGES; all else is the same for each.
+The table BRIDGES has the differences between bridges.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ MAX_BRIDGES = 4
 
 
 class Bridge(NamedTuple):
-    """What a bridge has beside its recipe."""
+    """The settings of a bridge other than its recipe."""
 
     environ: Mapping[str, str] = {}
     port: int | None = None

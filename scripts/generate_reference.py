@@ -40,25 +40,24 @@ COMMANDS = f"""\
 {GENERATED}
 `ccpipe COMMAND --help` shows the same, and so does the manual page `ccpipe(1)`. Options that take a
 value that ends in dots may be repeated. Data goes to standard output, the rest to standard error;
-the [exit codes](exit-codes.md) are those of `sysexits.h`.
+the [exit codes](exit-codes.md) are from `sysexits.h`.
 """
 
 EXIT_CODES = f"""\
 # Exit codes
 
 {GENERATED}
-They are those of BSD's `sysexits.h`. A message on standard error says what is wrong and where.
+They are from BSD's `sysexits.h`. A message on standard error describes the error.
 
 | code | error | when |
 | --- | --- | --- |
-| 0 | | the command did what it was told to |
+| 0 | | success |
 """
 
 AFTER_EXIT_CODES = """
-`ccpipe step` ends with the exit code of the command that it ran, `ccpipe check` with those of
-Nagios ([check.md](../operations/check.md)). What ends by itself, such as
-`ccpipe bridge --for 10s`, ends with 0; so does what SIGTERM ends in order. Where several files are
-validated, the most severe of their codes is that of the command.
+`ccpipe step` exits with the code of the command that it ran, `ccpipe check` with Nagios' codes
+([check.md](../operations/check.md)). Commands that finish, such as `ccpipe bridge --for 10s`, or
+are stopped by SIGTERM, exit with 0. If several files are validated, the most severe code is used.
 """
 
 SUBJECTS = f"""\
@@ -66,7 +65,7 @@ SUBJECTS = f"""\
 
 {GENERATED}
 [wire.md](wire.md#subjects) explains them. `[bus.subjects]` replaces the templates; the examples
-are those of the cluster `fox.edu`, whose dot is escaped.
+are for the cluster `fox.edu`, whose dot is escaped.
 
 | template | default | sources listen to |
 | --- | --- | --- |
@@ -76,9 +75,9 @@ METRICS = f"""\
 # Metrics of nodes
 
 {GENERATED}
-All metrics that a collector declares, by name; the collectors' pages say more. Those of
+All metrics that a collector declares, by name; the collectors' pages have details. Metrics of
 [portable](../collectors/portable.md) are for systems without `/proc`. Not listed are the metrics of
-jobs that ended ([gridengine/jobs.md](../gridengine/jobs.md)), those made of Sonar's envelopes
+ended jobs ([gridengine/jobs.md](../gridengine/jobs.md)), of Sonar's envelopes
 ([sonar/metrics.md](../sonar/metrics.md)), and the counters of ccpipe's programs
 ([health.md](../operations/health.md)).
 
@@ -111,7 +110,7 @@ def commands(*names: str) -> Iterator[CommandEntry]:
 
 
 def exit_codes() -> Iterator[tuple[int, str, str]]:
-    """Yield each code, the error that it stands for, and what that says of itself."""
+    """Yield each code, its error, and the error's description."""
     found = [
         (error.exit_code, name, _sentence(error))
         for name, error in vars(errors).items()

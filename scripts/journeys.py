@@ -39,11 +39,11 @@ from tests.sources.slurm.programs import Programs, sacct_row
 
 PACKAGE = str(ROOT / "ccpipe") + "/"
 FIRST, MEASURED = 2, 4
-"""Batches before the measured ones, and these: what runs for some of them only is periodic."""
+"""Batches before the measured ones, and measured ones: code that runs for only some is periodic."""
 SECONDS = 30.0
 
 Send = Callable[[int], Awaitable[None]]
-"""Sends the batch of this number through a journey, and returns when all is done about it."""
+"""Sends the batch of this number through a journey, and returns when it is processed."""
 
 
 class Recorder:
@@ -93,7 +93,7 @@ class Payloads(Source[Any]):
         self.acknowledged = 0
 
     async def batches(self) -> AsyncIterator[Batch[Any]]:
-        """Yield what each payload holds."""
+        """Yield the content of each payload."""
         while (payload := await self.waiting.get()) is not None:
             message = _Received("fritz.sonar.job", payload, time.time_ns())
             for records, _ in self.codec.decode([message]):
@@ -305,7 +305,7 @@ async def sacct_to_envelope(directory: Path) -> AsyncIterator[Send]:
 
 
 class Journey(NamedTuple):
-    """What is counted, and the number of files that it may enter: now, and in the end."""
+    """A path of batches, and the number of files that it may enter: now, and as the aim."""
 
     name: str
     open: Callable[[Path], contextlib.AbstractAsyncContextManager[Send]]

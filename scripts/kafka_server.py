@@ -6,9 +6,9 @@
     python3 scripts/kafka_server.py install     # once: 45 MB below $XDG_CACHE_HOME/ccpipe/kafka
     python3 scripts/kafka_server.py path        # print the directory of the jars
 
-It needs Java 17 and Maven, which reads its own settings for where packages come from. Without
-them it says so and ends well, and the tests that need a broker are skipped by name with the reason
-(with CCPIPE_TESTS_STRICT=1 they fail instead).
+It needs Java 17 and Maven, whose own settings have the repository. Without them it prints a note
+and exits with 0, and the tests that need a broker are skipped by name with the reason (with
+CCPIPE_TESTS_STRICT=1 they fail instead).
 """
 
 import os

@@ -47,10 +47,10 @@ If set, nothing is coloured.
 The configuration of a user.
 .TP
 .I /etc/ccpipe/ccpipe.toml
-That of the machine, where the user has none.
+The configuration of the machine, if the user has none.
 .TP
 .I /etc/ccpipe/bridges/
-Recipes beside it, which
+Recipes next to it, which
 .B ccpipe bridge
 finds by name.
 .SH SEE ALSO
@@ -63,7 +63,7 @@ finds by name.
 def manual_page(commands: Sequence[CommandEntry], codes: Sequence[tuple[int, str, str]]) -> str:
     """Return the source of the page."""
     parts = [HEAD, *(line for command in commands for line in _command(command))]
-    parts.append(".SH EXIT STATUS\n.TP\n.B 0\nThe command did what it was told to.\n")
+    parts.append(".SH EXIT STATUS\n.TP\n.B 0\nSuccess.\n")
     meanings: dict[int, list[str]] = {}
     for code, _, meaning in codes:
         meanings.setdefault(code, []).append(meaning)
@@ -89,7 +89,7 @@ def _option(option: CommandOption) -> str:
 
 
 def _text(line: str) -> str:
-    """Write a line that is no request, whatever it begins with."""
+    """Write a line of text, escaped so that it is not a request."""
     return re.sub(r"^([.'])", r"\\&\1", _escape(line)) + "\n"
 
 

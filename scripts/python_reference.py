@@ -1,6 +1,6 @@
 """The public face of the library as a page, from its docstrings.
 
-Signatures are those of the source, so that the page is the same with every version of Python.
+Signatures are copied from the source, so that the page is the same with every version of Python.
 """
 
 import ast
@@ -19,8 +19,8 @@ PAGE = """\
 # Python
 
 {generated}
-What `import ccpipe` offers; [python.md](../guide/python.md) shows how it is used. Names below the
-package that are not listed here may change with any version.
+The public names of `import ccpipe`; [python.md](../guide/python.md) shows their use. Other names
+in the package may change with any version.
 """
 
 MAX_LINE = 88

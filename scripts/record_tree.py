@@ -4,10 +4,9 @@
 
     python scripts/record_tree.py 12 10 > tests/data/recorded/NAME.txt.xz
 
-The numbers are those of readings and of seconds between two. The format is that of
-``tests/data/sys``, with as many readings as there are, each of them holding only what changed. The
-names of processes are left out, and so is every mount but the root, and how that is mounted: they
-tell of people.
+The numbers are the number of readings and the seconds between two. The format is as in
+``tests/data/sys``, with all readings, each with only the changed files. The names of processes and
+all mounts except the root are left out, as are its mount options: they identify people.
 """
 
 import io
@@ -40,7 +39,7 @@ _NAME = re.compile(r"\(.*\)", re.DOTALL)
 
 
 def read(root: Path) -> dict[str, str]:
-    """Return what the files say now, by path; those that are gone or not for us are left out."""
+    """Return the contents of the files, by path; missing and unreadable ones are left out."""
     found = {}
     for pattern in PATTERNS:
         for path in sorted(root.glob(pattern)):
@@ -62,7 +61,7 @@ def _without_names(path: Path, text: str) -> str:
 
 
 def changes(before: dict[str, str], now: dict[str, str]) -> Iterator[str]:
-    """Yield a reading: files that are new or say something else, then those that are gone."""
+    """Yield a reading: new and changed files, then removed ones."""
     for path, text in now.items():
         if before.get(path) != text:
             yield f"## {path}\n{text}" + ("" if text.endswith("\n") else "\n")

@@ -32,7 +32,7 @@ WIDTH, HEIGHT = 1360, 850
 MESSAGES = (
     ("info", "publisher: started, 26 collectors"),
     ("warn", "lustre: reading stats took 1.2 s"),
-    ("error", "ib_recv: /sys/class/infiniband/mlx5_0 is gone"),
+    ("error", "ib_recv: /sys/class/infiniband/mlx5_0 has disappeared"),
     ("info", "interval set to 1s by operator"),
 )
 

@@ -7,7 +7,7 @@
     scripts/slurm_cluster.py restart DIRECTORY slurmctld
     scripts/slurm_cluster.py down DIRECTORY      # ends what `up` started, and nothing else
 
-Needs root. Everything listens on loopback, at free ports, and lies in DIRECTORY: keys, database,
+Needs root. Everything listens on loopback, at free ports, and is in DIRECTORY: keys, database,
 configuration, logs. The nodes are c1 to c3 and gpu-1 with two files for GPUs; c4 is never started.
 """
 
@@ -142,7 +142,7 @@ def install() -> None:
 def apt_get(*words: str) -> None:
     """Run apt-get; while another program holds one of its locks, wait and run it again.
 
-    apt's own ``DPkg::Lock::Timeout`` waits for the lock of dpkg only, not for that of the lists.
+    apt's own ``DPkg::Lock::Timeout`` waits for the lock of dpkg only, not for the one of the lists.
     """
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
     deadline = time.monotonic() + LOCK_SECONDS
@@ -214,7 +214,7 @@ class Cluster:
         }
 
     def up(self, lines: Sequence[str] = ()) -> None:
-        """Configure and start everything; `lines` replace those of slurm.conf with their keys."""
+        """Configure and start everything; `lines` replace lines of slurm.conf with equal keys."""
         self._configure(lines)
         for name in DAEMONS:
             self.start(name)
@@ -276,7 +276,7 @@ class Cluster:
             group for node in NODES for group in Path("/sys/fs/cgroup").glob(f"*/slurm_{node}")
         ]
         for state in (path for group in groups for path in group.rglob("freezer.state")):
-            with contextlib.suppress(OSError):  # what is frozen does not end
+            with contextlib.suppress(OSError):  # frozen processes do not end
                 state.write_text("THAWED")
         deadline = time.monotonic() + SECONDS / 3
         while self._kill_jobs() and time.monotonic() < deadline:
@@ -288,7 +288,7 @@ class Cluster:
                     directory.rmdir()
 
     def _kill_jobs(self) -> bool:
-        """End what nobody could cancel; return whether there was anything.
+        """End processes that could not be cancelled; return whether there were any.
 
         Processes of jobs know their slurm.conf and their job.
         """
@@ -304,7 +304,7 @@ class Cluster:
         return found
 
     def run(self, *words: str) -> str:
-        """Return what one of Slurm's commands prints; what it complains of does not matter."""
+        """Return the stdout of one of Slurm's commands; its stderr is ignored."""
         found = subprocess.run(
             words, env=self.environment, capture_output=True, text=True, check=False, timeout=60
         )
@@ -424,7 +424,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 def main() -> None:
-    """Do what the command line asks for."""
+    """Run the command line."""
     match sys.argv[1:]:
         case ["install"]:
             install()

@@ -76,7 +76,7 @@ formats lists of nodes.
 
 An omitted field has the default value of its type: zero, the empty string, false, the empty
 array. Memory and volumes are in kilobytes of 1024 bytes, clocks in megahertz, power in watts,
-utilization in percent, unless a field says otherwise.
+utilization in percent, unless a field's description has another unit.
 
 A **strict** decoder enforces all rules below, that no key of an object is repeated, that
 `meta.version` is a semantic version and `meta.format` is 0, and that an array's task or a
@@ -94,7 +94,7 @@ types, integers beyond 64 bits and invalid times.
 
 `ccpipe convert` and `ccpipe validate` also read Sonar's old CSV, detected by the beginning of a
 file: `v=0.13.0,time=…,host=…`. Lines of Sonar before 0.7, whose fields have no names, are rejected:
-they tell no processes apart.
+they do not identify processes.
 """
 
 
@@ -104,7 +104,7 @@ def types_page() -> str:
 
 
 def schema() -> dict[str, Any]:
-    """Return ``sonar.schema.json``: what a strict decoder accepts, as JSON Schema can say."""
+    """Return ``sonar.schema.json``: the rules of a strict decoder that JSON Schema can express."""
     parts = {cls.__name__: _object(cls) for module in MODULES for cls in _records(module)}
     for data in envelope.ENVELOPES:
         tags = [data.type, "jobs"] if data is envelope.JobsData else [data.type]
@@ -171,7 +171,7 @@ def _value(field: FieldLayout) -> dict[str, Any]:
 
 
 def _records(module: ModuleType) -> list[type[Record]]:
-    """Return a module's types, what holds others before what is held."""
+    """Return a module's types, containing types before contained ones."""
     return [
         value
         for value in vars(module).values()
@@ -183,7 +183,7 @@ def _records(module: ModuleType) -> list[type[Record]]:
 
 @functools.cache
 def texts(cls: type[Record]) -> dict[str, str]:
-    """Return what stands below each field of a type in its source."""
+    """Return the docstring below each field of a type in its source."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
     body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
     return {
@@ -290,9 +290,9 @@ SECTIONS: tuple[tuple[str, type[Record], tuple[SonarMetric, ...], str], ...] = (
         SampleGpu,
         (*GPU, PERFORMANCE_STATE),
         (
-            "`type-id` is the card's UUID. `acc_perf_state` is omitted if unset or infinite; fan, "
-            "temperature, power, its limit and clocks, which are 0 where they are unknown, if they "
-            "are 0; and of a failing card all that is 0."
+            "`type-id` is the GPU's UUID. `acc_perf_state` is omitted if unset or infinite; fan, "
+            "temperature, power, its limit and clocks, which are 0 if unknown, if they are 0; and "
+            "for a failing GPU all values of 0."
         ),
     ),
     (
@@ -312,7 +312,7 @@ SECTIONS: tuple[tuple[str, type[Record], tuple[SonarMetric, ...], str], ...] = (
             "Sums over the job's processes on the node. Tagged `stype=job`; `stype-id` is the "
             "job's number, or `<job>.<epoch>` if it is not a batch job; `user` is its user. "
             "`job_processes` counts all rolled-up processes, `job_threads` includes their main "
-            "threads. Counters of a process include those of its children that ended: a gain is "
+            "threads. Counters of a process include its children that ended: a gain is "
             "counted once, for the child or its parent. A process that is new since the node's "
             "last sample counts with all of its `cpu_time`, `data_read` and `data_written`; in the "
             "node's first sample there is only `job_cpu_used`, from `cpu_avg`. A job's usage is "
@@ -327,9 +327,9 @@ SECTIONS: tuple[tuple[str, type[Record], tuple[SonarMetric, ...], str], ...] = (
         SampleProcessGpu,
         JOB_GPU,
         (
-            "As for jobs, with the card's UUID as `type-id`. 0 may stand for unknown: memory is "
-            "omitted if it is 0, its share if both are, and utilization of 0 unless the whole card "
-            "was not utilized."
+            "As for jobs, with the GPU's UUID as `type-id`. 0 may mean unknown: memory is omitted "
+            "if it is 0, its share if both are, and utilization of 0 unless the whole GPU was not "
+            "utilized."
         ),
     ),
 )
@@ -361,16 +361,16 @@ _EVENTS = """\
 | any envelope, whole | event `sonar`; its function is `sample`, `sysinfo`, `job`, `cluster` or \
 `error` |
 
-What cannot be translated becomes a dead letter with its reason: an envelope without a time or with
-one outside of 1678 to 2262; job records without a number or cluster, with nodes that cannot be
-read, or of jobs that ended and whose user is unknown; lines with a field in Sonar but without
-`hostname`, a job's number, a time or a value that the field can hold. Other lines are ignored.
+These become dead letters with the reason: an envelope without a time or with one outside of 1678 to
+2262; job records without a number or cluster, with unreadable nodes, or of ended jobs with an
+unknown user; lines with a field in Sonar but without `hostname`, a job's number, a time or a value
+in the range of the field. Other lines are ignored.
 
 The event `sonar` contains the complete envelope as specified, so nothing is lost: `cc_to_sonar`
 restores the same envelope from it, and ignores other messages for that node and time. With
 `envelopes = false` it is not sent, and the rest of this page applies.
 
-## What survives without the event
+## Conversion without the event
 
 Metrics are converted back to a sample with these fields:
 """
@@ -381,7 +381,7 @@ process, which represents all of them like a rolled-up process: its `rolledup` i
 others, its `pid` is synthetic, and its `cpu_util` is `job_cpu_used` or, without it, the sum of
 `job_user_cpu` and `job_sys_cpu`. Its `cpu_time` is the sum of that over time since the bridge first
 saw the job on the node, and `cpu_avg` the mean over that time; with `state` they continue after a
-restart. Cards are numbered in order of arrival. A sample without any metric is lost.
+restart. GPUs are numbered in order of arrival. A sample without any metric is lost.
 These fields do not survive:
 """
 
@@ -434,7 +434,7 @@ _BY_TAGS = {
     "SampleProcess": {"gpus", "cpu_util"},
     "SampleProcessGpu": {"uuid"},
 }
-"""What survives in tags, in times, in log lines, and by being what holds the others."""
+"""Fields kept in tags, in times, in log lines, and as containers of others."""
 
 
 def _survivors() -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""What all tests share: real programs, found or reported missing by name."""
+"""Fixtures for all tests: real programs, found or reported missing by name."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ settings.register_profile("quick", deadline=None, max_examples=30)
 settings.register_profile("thorough", deadline=None, max_examples=200)
 settings.load_profile("quick")  # `make long` runs all properties with the other one
 
-# What a shell runs in its background is deaf to SIGINT, and so would be what tests start.
+# Background jobs of a shell ignore SIGINT, and processes started by tests would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Without bytecode each of the thousand processes that tests start would compile ccpipe anew.
@@ -65,10 +65,10 @@ def program(name: str, package: str) -> Path:
 
 
 def _own_ports() -> Iterator[int]:
-    """Return this worker's ports, again and again, from somewhere on.
+    """Return this worker's ports in an endless cycle, from a random one on.
 
-    They lie below those that the kernel gives to whoever does not ask for one, and no two workers
-    share any: what is free when a test chooses it is free when its server listens.
+    They are below the ephemeral ports, and workers share none: a port that is free when a test
+    chooses it is free when its server listens.
     """
     end = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
@@ -82,12 +82,12 @@ _PORTS = _own_ports()
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listens at, and that nobody else will choose."""
+    """Return a loopback port that is unused and that no other test will choose."""
     for port in _PORTS:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
-    raise AssertionError("unreachable: the ports come again and again")
+    raise AssertionError("unreachable: the cycle of ports is endless")
 
 
 _STATE_DIRECTORIES = itertools.count()
@@ -126,12 +126,12 @@ async def nats_server(tmp_path: Path) -> AsyncIterator[NatsServer]:
 
 @pytest.fixture
 def site(nats_server: NatsServer) -> Site:
-    """Configure a cluster on the real server; its name holds a dot, as real ones do."""
+    """Configure a cluster on the real server; its name contains a dot, as real ones do."""
     return Site(cluster="fox.test", hostname="n1", bus=Bus(servers=[nats_server.url]))
 
 
 async def eventually(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait until a condition holds; fail with its source if it never does."""
+    """Wait until a condition is true; fail with its source if it never is."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"never became true: {condition}"

@@ -1,4 +1,4 @@
-"""Records as a broker delivers them: with the messages that they came from."""
+"""Records as a broker delivers them: with their messages."""
 
 from array import array
 from collections.abc import Iterable

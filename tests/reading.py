@@ -8,7 +8,7 @@ from tests.conftest import eventually
 
 
 class Reader:
-    """Reads a source in the background and keeps what came."""
+    """Reads a source in the background and keeps its records."""
 
     def __init__(
         self, source: Any, *, acknowledge: bool = True, scope: Scope | None = None

@@ -1,4 +1,4 @@
-"""``ccpipe.connect``: what programs in Python publish and receive, on a real nats-server."""
+"""``ccpipe.connect``: publishing and receiving in Python, on a real nats-server."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ async def stored(server: NatsServer) -> int:
     return info.state.messages
 
 
-async def test_publish_returns_when_the_message_is_stored(
+async def test_publish_returns_when_message_is_stored(
     bus: ccpipe.BusClient, nats_server: NatsServer
 ) -> None:
     await bus.publish("cpu_load", 1.5, hostname="f0101")
@@ -55,7 +55,7 @@ async def first(records: AsyncIterator[ccpipe.Lines], count: int) -> AsyncIterat
             return
 
 
-async def test_publish_rejects_what_breaks_the_specification(bus: ccpipe.BusClient) -> None:
+async def test_publish_rejects_message_that_breaks_specification(bus: ccpipe.BusClient) -> None:
     with pytest.raises(ccpipe.EncodeError, match="load: a metric's value must be a number"):
         await bus.publish("load", "high")  # type: ignore[arg-type]
     with pytest.raises(ccpipe.EncodeError, match="tag type-id is missing"):
@@ -64,7 +64,7 @@ async def test_publish_rejects_what_breaks_the_specification(bus: ccpipe.BusClie
         await bus.publish_log("backup", "loud", "text")
 
 
-async def test_each_kind_has_its_subject(bus: ccpipe.BusClient, nats_server: NatsServer) -> None:
+async def test_client_uses_subject_of_kind(bus: ccpipe.BusClient, nats_server: NatsServer) -> None:
     client = await nats.connect(nats_server.url)
     subscription = await client.subscribe("fritz.>")
     await client.flush()
@@ -86,14 +86,14 @@ async def test_each_kind_has_its_subject(bus: ccpipe.BusClient, nats_server: Nat
     ]  # the broker stores an envelope that is published twice once
 
 
-async def test_sonar_is_received_as_envelopes(bus: ccpipe.BusClient) -> None:
+async def test_client_receives_sonar_as_envelopes(bus: ccpipe.BusClient) -> None:
     await bus.publish_records(ENVELOPE)
     async for envelopes in bus.subscribe("sonar", durable="test"):
         assert list(envelopes) == [ENVELOPE]
         break
 
 
-async def test_bytes_that_cannot_be_decoded_are_in_rejected(
+async def test_undecodable_bytes_are_in_rejected(
     bus: ccpipe.BusClient, nats_server: NatsServer
 ) -> None:
     await bus.publish("load", 1)
@@ -105,10 +105,10 @@ async def test_bytes_that_cannot_be_decoded_are_in_rejected(
     assert [message.value for lines in received for message in lines] == [1, 2]
 
 
-async def test_records_are_acknowledged_when_the_next_ones_are_asked_for(
+async def test_records_are_acknowledged_when_next_ones_are_requested(
     bus: ccpipe.BusClient, nats_server: NatsServer
 ) -> None:
-    """Those that the program was busy with when it ended would be delivered again."""
+    """Records being processed when the program ends are delivered again."""
     await bus.publish("load", 1)
     records = bus.subscribe("metrics", durable="test")
     assert [each.value for each in await anext(records)] == [1]
@@ -125,10 +125,10 @@ async def test_records_are_acknowledged_when_the_next_ones_are_asked_for(
     assert info.num_ack_pending == 1
 
 
-async def test_a_subscription_ends_with_its_loop_and_with_the_client(
+async def test_subscription_ends_with_its_loop_and_with_client(
     nats_server: NatsServer,
 ) -> None:
-    """None of them keeps a connection or a task, whoever waits for its next records."""
+    """Without leaking a connection or a task, even if a task waits for its next records."""
     before = asyncio.all_tasks()
     async with ccpipe.connect(nats_server.url, cluster="fritz") as bus:
         await bus.publish("load", 1)
@@ -149,9 +149,7 @@ async def _count(records: AsyncIterator[ccpipe.Lines]) -> int:
     return sum([len(lines) async for lines in records])
 
 
-async def test_the_configuration_of_the_site_is_used(
-    nats_server: NatsServer, tmp_path: Path
-) -> None:
+async def test_client_uses_configuration_of_site(nats_server: NatsServer, tmp_path: Path) -> None:
     config = tmp_path / "ccpipe.toml"
     (tmp_path / "password").write_text((nats_server.directory / "password").read_text())
     config.write_text(
@@ -166,7 +164,7 @@ async def test_the_configuration_of_the_site_is_used(
         ccpipe.connect(config=config)
 
 
-async def test_connecting_without_a_server_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connect_fails_without_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ccpipe.bus.nats.connection.CONNECT_SECONDS", 0.2)
     address = f"nats://127.0.0.1:{free_port()}"
     with pytest.raises(ccpipe.UnavailableError, match=address):

@@ -26,40 +26,40 @@ def drawn() -> dict[str, tuple[str, int | None]]:
     return found
 
 
-def test_the_docstring_draws_the_tree_as_it_is() -> None:
+def test_docstring_shows_tree_of_errors() -> None:
     real = {cls.__name__: cls.__bases__[0].__name__ for cls in CLASSES}
     assert {name: parent for name, (parent, _) in drawn().items()} == real
 
 
 @pytest.mark.parametrize(("name", "code"), [(n, c) for n, (_, c) in drawn().items() if c])
-def test_the_exit_codes_are_those_of_the_drawing(name: str, code: int) -> None:
-    """What a command ends with is what the documentation says, and is one of ``sysexits.h``."""
+def test_exit_codes_equal_those_in_docstring(name: str, code: int) -> None:
+    """And are codes of ``sysexits.h``."""
     assert getattr(errors, name).exit_code == code
     assert 64 <= code <= 78
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_every_error_stops_a_command_with_a_failure(cls: type[errors.CcpipeError]) -> None:
-    """None of them ends with 0, nor with what a shell or Python itself uses."""
+def test_exit_codes_of_errors_are_failures(cls: type[errors.CcpipeError]) -> None:
+    """Not 0, nor a code that a shell or Python itself uses."""
     assert 64 <= cls.exit_code <= 78
 
 
-def test_a_missing_library_says_what_to_type() -> None:
-    """The message is the pip line, with the extra that brings the library."""
+def test_missing_extra_has_pip_command() -> None:
+    """With the extra that installs the library."""
     error = errors.MissingExtra("pyarrow", "parquet")
     assert str(error) == "pyarrow is not installed; type: pip install 'ccpipe[parquet]'"
     assert (error.library, error.extra) == ("pyarrow", "parquet")
 
 
-def test_a_rejection_keeps_the_stores_words_and_names_records_or_none() -> None:
-    """Without indices it says nothing of which records are meant; an empty list would."""
+def test_rejection_has_text_of_store_and_indices() -> None:
+    """Without indices it is unknown which records are meant; an empty list would mean none."""
     assert str(errors.RejectedError("out of order")) == "out of order"
     assert errors.RejectedError("x").indices is None
     assert errors.RejectedError("x", [1, 2]).indices == [1, 2]
 
 
 @pytest.mark.parametrize(
-    ("error", "says"),
+    ("error", "expected"),
     [
         (ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 1)"), "Connection refused"),
         (
@@ -71,5 +71,5 @@ def test_a_rejection_keeps_the_stores_words_and_names_records_or_none() -> None:
         (TimeoutError(), "TimeoutError"),
     ],
 )
-def test_the_system_s_reason_stands_alone(error: OSError, says: str) -> None:
-    assert errors.system_reason(error) == says
+def test_reason_of_system_has_no_number_or_path(error: OSError, expected: str) -> None:
+    assert errors.system_reason(error) == expected

@@ -17,7 +17,7 @@ ACCOUNTING = TEST_DATA / "gridengine/accounting"
 SACCT = TEST_DATA / "slurm/sacct"
 
 
-def test_grid_engines_accounting_is_recognized() -> None:
+def test_jobs_are_read_from_grid_engine_accounting() -> None:
     jobs = list(ccpipe.read_jobs(ACCOUNTING, cluster="fritz"))
     assert len(jobs) == 128
     first = jobs[0]
@@ -25,8 +25,8 @@ def test_grid_engines_accounting_is_recognized() -> None:
     assert isinstance(first.raw, Accounting)
 
 
-def test_grid_engines_json_is_recognized(tmp_path: Path) -> None:
-    """It is JSON as sacct's, but a document for each line; compressed as well."""
+def test_jobs_are_read_from_grid_engine_json(tmp_path: Path) -> None:
+    """It is JSON like sacct's, but a document for each line; compressed as well."""
     raws = [job.raw for job in ccpipe.read_jobs(ACCOUNTING)]
     path = tmp_path / "accounting.jsonl.gz"
     path.write_bytes(
@@ -37,7 +37,7 @@ def test_grid_engines_json_is_recognized(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["phase1_linux.all_fields.txt.gz", "phase1_linux.json.gz"])
-def test_saccts_output_is_recognized(name: str) -> None:
+def test_jobs_are_read_from_sacct_output(name: str) -> None:
     jobs = ccpipe.read_jobs(SACCT / name, cluster="fox")
     by_id = {job.id: job for job in jobs}
     first = by_id[1]
@@ -48,9 +48,7 @@ def test_saccts_output_is_recognized(name: str) -> None:
     assert jobs.rejected == []
 
 
-def test_a_bad_line_is_left_out_and_reported(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_bad_line_is_skipped_and_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It is in ``rejected`` after each iteration, and one warning is logged."""
     path = tmp_path / "accounting"
     path.write_bytes(b"broken\n" + ACCOUNTING.read_bytes() + b"worse\n")
@@ -61,20 +59,20 @@ def test_a_bad_line_is_left_out_and_reported(
             assert len(list(jobs)) == 128
         assert [bad.original for bad in jobs.rejected] == [b"broken", b"worse"]
         assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
-            "2 records rejected, first line 1: 1 fields where a record has 43 at least"
+            "2 records rejected, first line 1: 1 fields, expected at least 43"
         ]
 
 
-def test_a_row_that_is_no_job_is_left_out_and_reported(tmp_path: Path) -> None:
+def test_row_without_job_is_skipped_and_reported(tmp_path: Path) -> None:
     path = tmp_path / "sacct.txt"
     path.write_text("JobID|State|NodeList\n1|COMPLETED|c[1-9999999]\n2|COMPLETED|c[1-2]\n")
     jobs = ccpipe.read_jobs(path)
     assert [job.id for job in jobs] == [2]
     assert len(jobs.rejected) == 1
-    assert "holds 9999999 names" in jobs.rejected[0].reason
+    assert "has 9999999 names" in jobs.rejected[0].reason
 
 
-def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+def test_unreadable_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ccpipe.MissingInputError, match="nowhere"):
         list(ccpipe.read_jobs(tmp_path / "nowhere"))
     path = tmp_path / "accounting.gz"
@@ -87,7 +85,7 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     assert list(ccpipe.read_jobs(empty)) == []
 
 
-def test_all_jobs_of_a_file_are_one_table() -> None:
+def test_all_jobs_of_file_become_one_table() -> None:
     table = ccpipe.read_jobs(ACCOUNTING).to_arrow()
     jobs = ccpipe.Jobs(ccpipe.read_jobs(ACCOUNTING))
     assert table.equals(jobs.to_arrow())

@@ -1,4 +1,4 @@
-"""Every listening server limits time, number and size of what comes before a credential."""
+"""Every listening server limits time, number and size of requests without a credential."""
 
 import ast
 import asyncio
@@ -41,19 +41,19 @@ LISTENERS = {
 }
 
 
-class Door(NamedTuple):
-    """A server that runs."""
+class ListeningServer(NamedTuple):
+    """A running server."""
 
     port: int
     limits: ConnectionLimits
     path: str
-    """What it answers to anybody."""
+    """Paths that need no credential."""
     tls: ssl.SSLContext | None = None
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.tls)
 
-    async def ask(self) -> bytes:
+    async def request(self) -> bytes:
         reader, writer = await self.connect()
         writer.write(f"GET {self.path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
         try:
@@ -63,55 +63,59 @@ class Door(NamedTuple):
 
 
 @asynccontextmanager
-async def http_source(tmp_path: Path, **options: str) -> AsyncIterator[Door]:
+async def http_source(tmp_path: Path, **options: str) -> AsyncIterator[ListeningServer]:
     (tmp_path / "users").write_text("fox:secret\n")
     more: dict[str, Any] = {"users_file": str(tmp_path / "users"), **options}
     listen = f"127.0.0.1:{free_port()}"
     async with HttpSource(site=Site(cluster="fox"), listen=listen, **more) as source:
-        yield Door(source.port, source.limits, "/ping")
+        yield ListeningServer(source.port, source.limits, "/ping")
 
 
 @asynccontextmanager
-async def https_source(tmp_path: Path) -> AsyncIterator[Door]:
+async def https_source(tmp_path: Path) -> AsyncIterator[ListeningServer]:
     made = certificates(tmp_path)
-    async with http_source(tmp_path, cert_file=str(made.cert), key_file=str(made.key)) as door:
-        yield door._replace(tls=ssl.create_default_context(cafile=made.ca))
+    async with http_source(
+        tmp_path, cert_file=str(made.cert), key_file=str(made.key)
+    ) as listening_server:
+        yield listening_server._replace(tls=ssl.create_default_context(cafile=made.ca))
 
 
 @asynccontextmanager
-async def dashboard(_: Path) -> AsyncIterator[Door]:
+async def dashboard(_: Path) -> AsyncIterator[ListeningServer]:
     site = Site(cluster="fox")
     feed = LiveFeed(site, Telemetry(), name="dashboard")  # not connected: the page needs no broker
     async with DashboardServer(feed, listen="127.0.0.1:0", token="x" * 20) as server:
-        yield Door(server.port, server.limits, "/health")
+        yield ListeningServer(server.port, server.limits, "/health")
 
 
 @asynccontextmanager
-async def scrape_sink(_: Path) -> AsyncIterator[Door]:
+async def scrape_sink(_: Path) -> AsyncIterator[ListeningServer]:
     async with PrometheusScrapeSink(listen=f"127.0.0.1:{free_port()}") as sink:
-        yield Door(sink.port, sink.connections, "/metrics")
+        yield ListeningServer(sink.port, sink.connections, "/metrics")
 
 
 @asynccontextmanager
-async def telemetry(_: Path) -> AsyncIterator[Door]:
+async def telemetry(_: Path) -> AsyncIterator[ListeningServer]:
     server = Telemetry().serve("127.0.0.1:0")
     try:
-        yield Door(server.port, server.limits, "/health")
+        yield ListeningServer(server.port, server.limits, "/health")
     finally:
         await asyncio.to_thread(server.close)
 
 
 @asynccontextmanager
-async def sonar_source(tmp_path: Path) -> AsyncIterator[Door]:
-    async with http_source(tmp_path, format="sonar") as door:
-        yield door
+async def sonar_source(tmp_path: Path) -> AsyncIterator[ListeningServer]:
+    async with http_source(tmp_path, format="sonar") as listening_server:
+        yield listening_server
 
 
 DOORS = [http_source, sonar_source, https_source, dashboard, scrape_sink, telemetry]
 
 
 @pytest.fixture(params=DOORS, ids=lambda each: each.__name__)
-async def door(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Door]:
+async def listening_server(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[ListeningServer]:
     async with request.param(tmp_path) as opened:
         yield opened
 
@@ -123,8 +127,8 @@ def called(path: Path) -> Iterator[str]:
             yield getattr(name, "attr", getattr(name, "id", ""))
 
 
-def test_every_listening_server_is_known_here() -> None:
-    """Whoever adds one sees this test, and adds it to the servers that are attacked below."""
+def test_every_listening_server_is_tested_here() -> None:
+    """A new one fails this test and is added to the servers that are attacked below."""
     found = {
         str(path.relative_to(ROOT / "ccpipe")): CALLS & {*called(path)}
         for path in (ROOT / "ccpipe").rglob("*.py")
@@ -132,25 +136,31 @@ def test_every_listening_server_is_known_here() -> None:
     assert {path: names for path, names in found.items() if names} == LISTENERS
 
 
-async def test_server_answers_when_others_hold_connections(door: Door) -> None:
-    """More silent connections than there are places: the oldest goes, a request is answered."""
-    door.limits.connections, door.limits.per_address = 8, 4
+async def test_server_answers_when_connections_are_exhausted(
+    listening_server: ListeningServer,
+) -> None:
+    """With more silent connections than allowed, the oldest is closed and a request is answered."""
+    listening_server.limits.connections, listening_server.limits.per_address = 8, 4
     held = []
     for _ in range(12):
-        held.append(await asyncio.open_connection("127.0.0.1", door.port))
-        held[-1][1].write(b"GET / HTTP/1.1\r\nHost: " if door.tls is None else b"\x16\x03\x01")
-        assert len(door.limits) <= 4
+        held.append(await asyncio.open_connection("127.0.0.1", listening_server.port))
+        held[-1][1].write(
+            b"GET / HTTP/1.1\r\nHost: " if listening_server.tls is None else b"\x16\x03\x01"
+        )
+        assert len(listening_server.limits) <= 4
         if len(held) % 3 == 0:
-            assert (await door.ask()).startswith(b"HTTP/1.")
+            assert (await listening_server.request()).startswith(b"HTTP/1.")
     for _, writer in held:
         writer.transport.abort()
-    await eventually(lambda: len(door.limits) == 0)
+    await eventually(lambda: len(listening_server.limits) == 0)
 
 
-async def test_server_closes_connection_when_request_takes_too_long(door: Door) -> None:
-    """Each byte in time does not help: the whole request has a time limit."""
-    door.limits.seconds = 0.5
-    reader, writer = await door.connect()
+async def test_server_closes_connection_when_request_takes_too_long(
+    listening_server: ListeningServer,
+) -> None:
+    """The limit applies to the whole request, however regularly bytes arrive."""
+    listening_server.limits.seconds = 0.5
+    reader, writer = await listening_server.connect()
     writer.write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n")
     ended = asyncio.create_task(reader.read())
     with contextlib.suppress(ConnectionError):
@@ -165,8 +175,10 @@ async def test_server_closes_connection_when_request_takes_too_long(door: Door) 
     writer.transport.abort()
 
 
-async def test_server_refuses_request_when_headers_are_too_large(door: Door) -> None:
-    reader, writer = await door.connect()
+async def test_server_refuses_request_when_headers_are_too_large(
+    listening_server: ListeningServer,
+) -> None:
+    reader, writer = await listening_server.connect()
     ended = asyncio.create_task(reader.read())
     sent = 0
     writer.write(b"GET / HTTP/1.1\r\n")
@@ -190,18 +202,20 @@ MALFORMED = [
 
 
 async def test_server_reports_malformed_requests_once_a_minute(
-    door: Door, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    listening_server: ListeningServer,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     caplog.set_level(logging.INFO)
     for body in MALFORMED * 3:
-        reader, writer = await door.connect()
+        reader, writer = await listening_server.connect()
         with contextlib.suppress(ConnectionError):
             writer.write(body)
             writer.write_eof() if writer.can_write_eof() else None
             answer = await asyncio.wait_for(reader.read(), 60)
             assert b" 500 " not in answer.partition(b"\r\n")[0]
         writer.transport.abort()
-    assert (await door.ask()).startswith(b"HTTP/1.")
+    assert (await listening_server.request()).startswith(b"HTTP/1.")
     assert len([each for each in caplog.records if each.levelno >= logging.WARNING]) <= 1
     assert "Traceback" not in caplog.text + capfd.readouterr().err
 
@@ -212,13 +226,13 @@ VALUES = [b"Bearer \xff", b"Basic \xff", b"\xff", b"http://[", b"Bearer", b'a="\
 
 
 @pytest.mark.parametrize("header", HEADERS)
-async def test_server_refuses_any_header_without_an_error_of_its_own(
-    door: Door, header: str, caplog: pytest.LogCaptureFixture
+async def test_server_answers_any_header_without_internal_error(
+    listening_server: ListeningServer, header: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Bytes that are no text, and text that is no address, are answered below 500."""
+    """Bytes that are not text, and text that is not an address, are answered below 500."""
     for value in VALUES:
         for start in (b"GET /api/about", b"POST /write", b"POST /api/login", b"POST /api/history"):
-            reader, writer = await door.connect()
+            reader, writer = await listening_server.connect()
             host = b"" if header == "Host" else b"Host: 127.0.0.1\r\n"
             writer.write(
                 b"%s HTTP/1.1\r\n%s%s: %s\r\nConnection: close\r\nContent-Length: 1\r\n\r\n\xff"
@@ -230,8 +244,8 @@ async def test_server_refuses_any_header_without_an_error_of_its_own(
     assert "Traceback" not in caplog.text
 
 
-def test_limits_keep_one_address_from_taking_all_places(caplog: pytest.LogCaptureFixture) -> None:
-    """Beyond half of the places, an address loses its own oldest connection, not that of others."""
+def test_limits_keep_address_from_taking_all_connections(caplog: pytest.LogCaptureFixture) -> None:
+    """Beyond half of the connections, an address loses its own oldest one, not another's."""
     limits = ConnectionLimits("test", connections=4)
     with contextlib.ExitStack() as stack:
 

@@ -30,14 +30,14 @@ NODE = {"hostname": "e1208", "type": "node"}
         ("", Kind.OTHER),
     ],
 )
-def test_the_field_key_decides_the_kind(field: str, kind: Kind) -> None:
-    """Exactly the four keys of the specification stand for a category."""
+def test_field_key_decides_kind(field: str, kind: Kind) -> None:
+    """Each of the four keys of the specification is a category."""
     assert Kind.of(field) is kind
     assert Message("m", {}, 1.0, 1, field).kind is kind
 
 
-def test_the_constructors_give_messages_without_problems() -> None:
-    """Each needs only the tags of the specification from the caller."""
+def test_constructors_make_messages_without_problems() -> None:
+    """The caller gives only the tags of the specification."""
     messages = [
         metric("cpu_load", 1.5, time=1, tags=NODE),
         metric("mem_used", Uint(2**64 - 1), time=1, tags={**NODE, "stype": "a", "stype-id": "b"}),
@@ -52,8 +52,8 @@ def test_the_constructors_give_messages_without_problems() -> None:
     assert [message.problems() for message in messages] == [[]] * len(messages)
 
 
-def test_the_constructors_put_each_word_in_its_place() -> None:
-    """Name, tag, payload and field are those of the category, and the caller's tags stay whole."""
+def test_constructors_set_name_tag_payload_and_field() -> None:
+    """As in the category's specification; the caller's tags are not changed."""
     tags = dict(NODE)
     assert metric("m", 2, time=3, tags=tags) == Message("m", NODE, 2, 3, "value")
     assert event("job", "stop_job", "{}", time=3, tags=tags) == Message(
@@ -120,16 +120,16 @@ CONTROL = {**NODE, "method": "GET"}
         ),
         (
             Message("cpu", NODE, 1, 1, "usage_idle"),
-            "field usage_idle is none of value, event, log, control",
+            "unknown field usage_idle (expected one of value, event, log, control)",
         ),
     ],
 )
-def test_each_broken_rule_is_named_and_nothing_else(message: Message, problem: str) -> None:
+def test_problems_name_each_broken_rule_and_nothing_else(message: Message, problem: str) -> None:
     assert message.problems() == [problem]
 
 
-def test_all_broken_rules_are_named_together() -> None:
-    """A message is looked at as a whole; a long text is cut in the sentence."""
+def test_problems_name_all_broken_rules() -> None:
+    """A long text is shortened in the sentence."""
     problems = Message("m", {}, "x" * 1000).problems()
     assert [problem[:20] for problem in problems] == [
         "tag hostname is miss",
@@ -140,8 +140,8 @@ def test_all_broken_rules_are_named_together() -> None:
     assert max(map(len, problems)) < 100
 
 
-def test_a_message_cannot_be_changed() -> None:
-    """Messages of one series share their tags, so nobody may write into one."""
+def test_message_is_immutable() -> None:
+    """Messages of one series share their tags, so no caller may change them."""
     with pytest.raises(AttributeError):
         metric("m", 1, time=1, tags=NODE).value = 2  # type: ignore[misc]
     assert msgspec.structs.replace(metric("m", 1, time=1, tags=NODE), value=2).value == 2

@@ -43,8 +43,8 @@ PUBLIC = """
 """
 
 
-def test_the_public_interface_is_listed() -> None:
-    """These names and no others, each of them documented; errors come last, all of the tree."""
+def test_public_interface_is_listed() -> None:
+    """These names and no others, each of them documented; errors are last, all of the tree."""
     assert ccpipe.__all__ == PUBLIC.split()
     assert set(ccpipe.__all__) <= set(dir(ccpipe))
     for name in ccpipe.__all__:
@@ -59,13 +59,13 @@ def test_the_public_interface_is_listed() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", ccpipe.__version__)
 
 
-def test_a_name_that_is_not_public_is_an_error() -> None:
+def test_private_name_is_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'ccpipe' has no attribute 'deocde'"):
         _ = ccpipe.deocde
     assert not hasattr(ccpipe, "deocde")
 
 
-def test_public_names_are_imported_when_they_are_used() -> None:
+def test_public_names_are_imported_on_first_use() -> None:
     """``import ccpipe`` loads none of ccpipe's modules; ``decode`` does not load the pipeline."""
     code = """
 import sys, ccpipe
@@ -78,22 +78,23 @@ print("ccpipe.formats.lineprotocol" in sys.modules, "ccpipe.pipeline" in sys.mod
 
 
 @pytest.mark.parametrize("module", ["ccpipe", "ccpipe.cli", "ccpipe.message", "ccpipe.config"])
-def test_importing_costs_little(module: str) -> None:
-    """Nothing heavy is imported before somebody needs it: ``ccpipe --help`` stays fast."""
+def test_import_loads_no_slow_module(module: str) -> None:
+    """So that ``ccpipe --help`` stays fast."""
     code = f"import sys, {module}; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) & set(HEAVY) == set()
     assert module in done.stdout.split()
 
 
-def test_the_promised_groups_are_those_of_the_registry() -> None:
+def test_entry_point_groups_equal_registry() -> None:
     assert set(PROJECT["entry-points"]) == {f"ccpipe.{group}" for group in registry.GROUPS}
 
 
-def test_every_part_that_is_promised_can_be_named_in_a_recipe() -> None:
-    """Each entry point names a documented class that has the methods of its plug.
+def test_every_entry_point_can_be_named_in_recipe() -> None:
+    """It names a documented class that has the methods of its protocol.
 
-    Its arguments are annotated with what a recipe can say, so that its options can be shown.
+    Its arguments are annotated with types that a recipe can express, so that its options can be
+    shown.
     """
     for group, value in PARTS:
         module, _, attribute = value.partition(":")
@@ -108,7 +109,7 @@ def test_every_part_that_is_promised_can_be_named_in_a_recipe() -> None:
         assert set(options) == set(registry.arguments_of(cls)) - {"site", "telemetry"}, value
 
 
-def test_the_command_is_there() -> None:
+def test_command_is_installed() -> None:
     module, _, function = PROJECT["scripts"]["ccpipe"].partition(":")
     assert callable(getattr(importlib.import_module(module), function))
 
@@ -138,8 +139,8 @@ visit(ccpipe.__path__, "ccpipe.")
 """
 
 
-def test_a_module_that_misses_an_extra_names_it() -> None:
-    """Whichever is imported first: the error holds the pip line to type."""
+def test_module_without_its_extra_names_it() -> None:
+    """Whichever is imported first: the error has the pip line to type."""
     extras = (
         "aiohttp", "aiokafka", "aiomqtt", "asyncpg", "cramjam", "duckdb", "h5py", "matplotlib",
         "pyarrow", "pynvml", "textual",
@@ -149,8 +150,8 @@ def test_a_module_that_misses_an_extra_names_it() -> None:
     assert done.stdout == ""
 
 
-def test_everything_public_has_a_docstring() -> None:
-    """Also each public method: who reads the reference has no source at hand."""
+def test_public_names_have_docstrings() -> None:
+    """Also each public method: readers of the reference do not see the source."""
     named = [(name, getattr(ccpipe, name)) for name in ccpipe.__all__]
     named += [
         (f"{name}.{member}", value)
@@ -177,15 +178,15 @@ def modules() -> Iterator[str]:
         yield ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def test_every_module_is_in_a_layer() -> None:
-    """A new room must say where it stands; else it could import whatever it likes."""
+def test_every_module_is_in_layer() -> None:
+    """A new directory must be assigned to one; else it could import anything."""
     layers = tuple(f"{layer}." for layer in LAYERS)
     outside = {name for name in modules() if not f"{name}.".startswith(layers)}
     assert outside == ABOVE_ALL
 
 
-def test_no_public_class_has_the_name_of_another() -> None:
-    """Who reads the name of a class, or searches for it, finds one thing."""
+def test_public_classes_have_distinct_names() -> None:
+    """So that the name identifies one class."""
     found = defaultdict(list)
     for path in (ROOT / "ccpipe").rglob("*.py"):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:

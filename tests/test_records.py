@@ -1,4 +1,4 @@
-"""Records as a list: what is cut and joined keeps what it came from."""
+"""Lists of records: slices and joined lists keep their messages."""
 
 from array import array
 from itertools import accumulate, pairwise
@@ -35,7 +35,7 @@ counts = st.lists(st.integers(0, 3), max_size=6)
 
 
 @given(counts, st.integers(0, 20), st.integers(0, 20))
-def test_consecutive_records_keep_their_messages(counts: list[int], start: int, stop: int) -> None:
+def test_slice_of_record_list_keeps_messages(counts: list[int], start: int, stop: int) -> None:
     """A slice is of the same type."""
     part = words_of(counts)[start : max(start, stop)]
     assert isinstance(part, Words)
@@ -43,16 +43,16 @@ def test_consecutive_records_keep_their_messages(counts: list[int], start: int, 
 
 
 @given(counts, st.integers(0, 2**20))
-def test_records_that_are_taken_keep_their_messages(counts: list[int], bits: int) -> None:
-    """Whatever a rule takes away."""
+def test_selected_records_of_list_keep_messages(counts: list[int], bits: int) -> None:
+    """Whichever a rule removes."""
     words = words_of(counts)
     taken = words.take([bits >> index & 1 for index in range(len(words))])
     assert list(taken) == [word for index, word in enumerate(words) if bits >> index & 1]
     assert origins_of(taken) == list(taken)
 
 
-def test_joined_records_have_all_messages_and_all_that_was_rejected() -> None:
-    """In order; sizes add up."""
+def test_joined_record_lists_keep_messages_and_rejected() -> None:
+    """In order; sizes are summed."""
     bad = RejectedRecord(b"x", "no word", 2)
     joined = Words.concat([words_of([2]), Words(["0"], rejected=[bad], size=7)])
     assert (list(joined), joined.rejected) == (["0", "0", "0"], [bad])
@@ -84,8 +84,7 @@ def per_record(ids: Provenance) -> list[tuple[str, int]]:
 
 
 @given(messages)
-def test_runs(chosen: list[tuple[str, int, int]]) -> None:
-    """Runs hold the known messages, and no other."""
+def test_runs_have_known_messages_only(chosen: list[tuple[str, int, int]]) -> None:
     runs = ids_of(chosen).runs()
     held = {(run.consumer, n) for run in runs for n in range(run.first, run.last + 1)}
     assert held == {(consumer, number) for consumer, number, _ in chosen if consumer}
@@ -94,8 +93,8 @@ def test_runs(chosen: list[tuple[str, int, int]]) -> None:
     assert all((a.consumer, a.last + 1) < (b.consumer, b.first) for a, b in pairwise(runs))
 
 
-def test_numbers_that_began_anew_are_other_runs() -> None:
-    """A stream that was made again gives its messages the numbers of others."""
+def test_messages_of_recreated_stream_are_other_runs() -> None:
+    """A recreated stream reuses the numbers of earlier messages."""
     numbers, times = array("q", [1, 2, 1, 3]), array("q", [10, 20, 90, 30])
     ids = provenance_of(["c"] * 4, numbers, times, array("q", [1, 2, 3, 4]))
     found = {(run.first, run.last, run.since, run.until) for run in ids.runs()}
@@ -104,8 +103,10 @@ def test_numbers_that_began_anew_are_other_runs() -> None:
 
 
 @given(messages, st.integers(0, 4))
-def test_large(chosen: list[tuple[str, int, int]], size: int) -> None:
-    """Every record is in one part; a message that is large enough is a part of its own."""
+def test_large_message_becomes_part_of_its_own(
+    chosen: list[tuple[str, int, int]], size: int
+) -> None:
+    """Every record is in one part."""
     ids = ids_of(chosen)
     parts = list(ids.large(size))
     ends = [end for end, _ in parts]
@@ -121,8 +122,10 @@ def test_large(chosen: list[tuple[str, int, int]], size: int) -> None:
 
 
 @given(messages, messages)
-def test_unstored(chosen: list[tuple[str, int, int]], before: list[tuple[str, int, int]]) -> None:
-    """The records of messages that are not stored are kept, of each that comes twice the first."""
+def test_unstored_keeps_records_of_unstored_messages(
+    chosen: list[tuple[str, int, int]], before: list[tuple[str, int, int]]
+) -> None:
+    """Of a message that occurs twice the first."""
     ids, stored = ids_of(chosen), ids_of(before).runs()
     known = {(consumer, number) for consumer, number, _ in before if consumer}
     keep, runs = ids.unstored(stored)
@@ -137,8 +140,9 @@ def test_unstored(chosen: list[tuple[str, int, int]], before: list[tuple[str, in
 
 
 @given(messages, messages)
-def test_concat(first: list[tuple[str, int, int]], second: list[tuple[str, int, int]]) -> None:
-    """Joined records keep their messages."""
+def test_concat_keeps_messages(
+    first: list[tuple[str, int, int]], second: list[tuple[str, int, int]]
+) -> None:
     parts = [ids_of(first), ids_of(second)]
     joined = Provenance.concat([(each, each.ends[-1] if each.ends else 0) for each in parts])
     assert joined is not None
@@ -146,8 +150,7 @@ def test_concat(first: list[tuple[str, int, int]], second: list[tuple[str, int, 
 
 
 @given(messages, st.data())
-def test_take(chosen: list[tuple[str, int, int]], data: st.DataObject) -> None:
-    """The records that are left keep their messages."""
+def test_take_keeps_messages(chosen: list[tuple[str, int, int]], data: st.DataObject) -> None:
     whole = per_record(ids_of(chosen))
     bad = data.draw(st.sets(st.integers(0, len(whole) - 1))) if whole else set()
     left = [record for row, record in enumerate(whole) if row not in bad]
@@ -157,8 +160,10 @@ def test_take(chosen: list[tuple[str, int, int]], data: st.DataObject) -> None:
 
 
 @given(messages, st.data())
-def test_split(chosen: list[tuple[str, int, int]], data: st.DataObject) -> None:
-    """A message is known to the part with its last record: what is stored then is whole."""
+def test_split_assigns_message_to_part_with_its_last_record(
+    chosen: list[tuple[str, int, int]], data: st.DataObject
+) -> None:
+    """So that the message is complete when that part is stored."""
     ids = ids_of(chosen)
     whole = per_record(ids)
     row = data.draw(st.integers(0, len(whole)))
@@ -172,8 +177,10 @@ def test_split(chosen: list[tuple[str, int, int]], data: st.DataObject) -> None:
 
 
 @given(messages, st.data())
-def test_near(chosen: list[tuple[str, int, int]], data: st.DataObject) -> None:
-    """A split near any row leaves something on both sides, and cuts no message but one alone."""
+def test_split_near_row_keeps_messages_whole(
+    chosen: list[tuple[str, int, int]], data: st.DataObject
+) -> None:
+    """Both sides have records, and only a message that is alone is split."""
     ids = ids_of(chosen)
     total = len(per_record(ids))
     if total < 2:
@@ -184,8 +191,8 @@ def test_near(chosen: list[tuple[str, int, int]], data: st.DataObject) -> None:
     assert near in ids.ends or all(end in (0, total) for end in ids.ends)
 
 
-def test_numbers_alone_are_not_enough() -> None:
-    """Runs overlap where number, time and consumer may be the same."""
+def test_runs_overlap_if_number_time_and_consumer_agree() -> None:
+    """Numbers alone are not sufficient."""
     run = MessageRange("c", 10, 20, 1000, 2000)
     assert run.overlaps(MessageRange("c", 20, 30, 2000, 3000))
     assert not run.overlaps(MessageRange("c", 21, 30, 2000, 3000))
@@ -194,7 +201,6 @@ def test_numbers_alone_are_not_enough() -> None:
 
 
 @given(messages, st.integers(0, 40), st.integers(0, 40))
-def test_part(chosen: list[tuple[str, int, int]], first: int, last: int) -> None:
-    """Consecutive records keep their messages."""
+def test_part_keeps_messages(chosen: list[tuple[str, int, int]], first: int, last: int) -> None:
     whole = per_record(ids_of(chosen))
     assert per_record(ids_of(chosen).part(slice(first, last))) == whole[first:last]

@@ -51,8 +51,8 @@ class Nats:
     """A part."""
 
 
-def test_counters_go_by_part(telemetry: Telemetry) -> None:
-    """A part is counted by the name of its class, or by a name of its own; totals add them up."""
+def test_counters_are_kept_by_part(telemetry: Telemetry) -> None:
+    """Its label is the name of its class, or its own name; totals are sums."""
     telemetry.count(telemetry.read, Nats(), 3)
     telemetry.count(telemetry.read, Nats())
     telemetry.count(telemetry.read, "other", 10)
@@ -63,7 +63,7 @@ def test_counters_go_by_part(telemetry: Telemetry) -> None:
     assert telemetry.registry.get_sample_value(read, {"part": "other"}) == 10
 
 
-def test_the_page_shows_what_was_counted(telemetry: Telemetry, server: TelemetryServer) -> None:
+def test_metrics_page_shows_counters(telemetry: Telemetry, server: TelemetryServer) -> None:
     telemetry.wrote(Nats(), 500)
     telemetry.queued_bytes.set(1234)
     page = samples(get(server.port, "/metrics")[1])
@@ -76,10 +76,10 @@ def test_the_page_shows_what_was_counted(telemetry: Telemetry, server: Telemetry
     assert page["ccpipe_written_records_total", "Nats"] == 501
 
 
-def test_health_is_to_answer_and_ready_is_to_write(
+def test_ready_fails_while_writes_fail_and_health_does_not(
     telemetry: Telemetry, server: TelemetryServer
 ) -> None:
-    """Not ready before the start and while writes fail; healthy all the while."""
+    """Not ready before the start either."""
 
     def pages() -> tuple[int, int]:
         return get(server.port, "/health")[0], get(server.port, "/ready")[0]
@@ -94,8 +94,8 @@ def test_health_is_to_answer_and_ready_is_to_write(
     assert pages() == (200, 200)
 
 
-def test_ready_is_to_make_progress(telemetry: Telemetry, server: TelemetryServer) -> None:
-    """A part that is stuck is named; one that waits for others, or goes on, is not."""
+def test_ready_names_part_without_progress(telemetry: Telemetry, server: TelemetryServer) -> None:
+    """Not one that waits for others, or goes on."""
     telemetry.ready = True
     telemetry.expect("late", -1)  # named by its class, as parts are
     telemetry.expect(telemetry, 60)
@@ -110,11 +110,11 @@ def test_ready_is_to_make_progress(telemetry: Telemetry, server: TelemetryServer
 
 
 @pytest.mark.parametrize("path", ["/", "/metric", "/metrics/", "/%ff", "/../etc/passwd"])
-def test_other_pages_are_not_there(server: TelemetryServer, path: str) -> None:
+def test_other_pages_are_not_found(server: TelemetryServer, path: str) -> None:
     assert get(server.port, path) == (404, "/health /ready /metrics\n")
 
 
-def test_a_query_does_not_matter(server: TelemetryServer) -> None:
+def test_query_string_is_ignored(server: TelemetryServer) -> None:
     assert get(server.port, "/health?verbose=1") == (200, "ok\n")
 
 
@@ -133,23 +133,21 @@ def test_a_query_does_not_matter(server: TelemetryServer) -> None:
         "",
     ],
 )
-def test_an_address_that_cannot_be_had_is_a_configuration_error(
-    telemetry: Telemetry, listen: str
-) -> None:
-    """The key path and the address are named, whatever is wrong with it."""
+def test_unusable_address_is_configuration_error(telemetry: Telemetry, listen: str) -> None:
+    """With the key path and the address."""
     with pytest.raises(ConfigError) as caught:
         telemetry.serve(listen)
     assert str(caught.value).startswith(f"telemetry.listen: cannot listen at {listen!r}: ")
 
 
-def test_a_port_in_use_is_a_configuration_error(server: TelemetryServer) -> None:
-    """Two bridges of one recipe on one machine are told so before they start."""
+def test_port_in_use_is_configuration_error(server: TelemetryServer) -> None:
+    """Before the start, if two bridges on a machine have one recipe."""
     with pytest.raises(ConfigError, match=f"telemetry.listen: .*:{server.port}.* in use"):
         Telemetry().serve(f"127.0.0.1:{server.port}")
 
 
-def test_closing_frees_the_port(telemetry: Telemetry) -> None:
-    """The same address can be had again at once; nobody answers in between."""
+def test_close_frees_port(telemetry: Telemetry) -> None:
+    """The same address can be bound again at once."""
     server = telemetry.serve("127.0.0.1:0")
     assert get(server.port, "/health")[0] == 200
     server.close()
@@ -161,16 +159,16 @@ def test_closing_frees_the_port(telemetry: Telemetry) -> None:
     assert not [thread for thread in threading.enumerate() if not thread.daemon][1:]
 
 
-def test_without_a_host_it_is_this_machine_only(telemetry: Telemetry) -> None:
-    """Nothing is told to the network unless somebody says so."""
+def test_address_without_host_is_loopback(telemetry: Telemetry) -> None:
+    """Nothing is served to the network unless configured."""
     server = telemetry.serve(":0")
     assert server._server.server_address[0] == "127.0.0.1"
     assert get(server.port, "/health")[0] == 200
     server.close()
 
 
-def test_a_client_that_says_nothing_blocks_nobody(server: TelemetryServer) -> None:
-    """Others are answered meanwhile, and closing does not wait for it."""
+def test_silent_client_does_not_block_others(server: TelemetryServer) -> None:
+    """Closing does not wait for it, either."""
     address = ("127.0.0.1", server.port)
     with socket.create_connection(address), socket.create_connection(address) as slow:
         slow.sendall(b"GET /metrics HT")
@@ -179,28 +177,28 @@ def test_a_client_that_says_nothing_blocks_nobody(server: TelemetryServer) -> No
         assert slow.makefile("rb").read().startswith(b"HTTP/1.0 200 OK")  # nor was it cut off
 
 
-def test_a_client_that_goes_away_leaves_no_mess(
+def test_client_that_disconnects_causes_no_traceback(
     server: TelemetryServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Port scanners and impatient probes print no tracebacks."""
-    for said in (b"", b"GET /metrics HTTP/1.1\r\n", b"\x00\xff\r\n\r\n"):
+    """Such as a port scanner or an impatient probe."""
+    for sent in (b"", b"GET /metrics HTTP/1.1\r\n", b"\x00\xff\r\n\r\n"):
         with socket.create_connection(("127.0.0.1", server.port)) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-            client.sendall(said)
+            client.sendall(sent)
     assert get(server.port, "/health")[0] == 200
     server.close()
     assert capfd.readouterr() == ("", "")
 
 
-def test_counters_are_there_from_zero(telemetry: Telemetry, server: TelemetryServer) -> None:
-    """A rate over a counter that appears with its first error would miss that error."""
+def test_counters_start_at_zero(telemetry: Telemetry, server: TelemetryServer) -> None:
+    """The rate of a counter that appears with its first error would miss that error."""
     telemetry.declare(telemetry.retries, Nats(), "other")
     page = samples(get(server.port, "/metrics")[1])
     assert page["ccpipe_retries_total", "Nats"] == 0
     assert page["ccpipe_retries_total", "other"] == 0
 
 
-def test_the_version_is_a_label(server: TelemetryServer) -> None:
+def test_version_is_label(server: TelemetryServer) -> None:
     assert (
         f'ccpipe_build_info{{python="{platform.python_version()}",version="{__version__}"}} 1.0'
         in (get(server.port, "/metrics")[1])
@@ -214,7 +212,7 @@ class Broker:
         self.is_connected = is_connected
 
 
-def test_connected_is_all_connections(telemetry: Telemetry, server: TelemetryServer) -> None:
+def test_connected_requires_all_connections(telemetry: Telemetry, server: TelemetryServer) -> None:
     def shown() -> float | None:
         return samples(get(server.port, "/metrics")[1]).get(("ccpipe_connected", ""))
 
@@ -225,13 +223,15 @@ def test_connected_is_all_connections(telemetry: Telemetry, server: TelemetrySer
     assert shown() == 0
 
 
-def test_openmetrics_is_for_who_asks(telemetry: Telemetry, server: TelemetryServer) -> None:
-    """By the header Accept, as Prometheus sends it; its own parser reads it."""
+def test_openmetrics_format_follows_accept_header(
+    telemetry: Telemetry, server: TelemetryServer
+) -> None:
+    """As sent by Prometheus; the output is read by its own parser."""
     telemetry.wrote(Nats(), 3)
     url = f"http://127.0.0.1:{server.port}/metrics"
     accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
-    asked = urllib.request.Request(url, headers={"Accept": accept})
-    with urllib.request.urlopen(asked, timeout=20) as answer:  # noqa: S310 - http
+    with_accept = urllib.request.Request(url, headers={"Accept": accept})
+    with urllib.request.urlopen(with_accept, timeout=20) as answer:  # noqa: S310 - http
         kind, text = answer.headers["Content-Type"], answer.read().decode()
     assert kind.startswith("application/openmetrics-text; version=1.0.0")
     assert text.endswith("# EOF\n")
@@ -242,8 +242,8 @@ def test_openmetrics_is_for_who_asks(telemetry: Telemetry, server: TelemetryServ
         assert answer.headers["Content-Type"].startswith("text/plain; version=")
 
 
-def test_the_page_names_every_metric(telemetry: Telemetry, server: TelemetryServer) -> None:
-    """``docs/operations/health.md`` has all of them and no others, by the rule for names."""
+def test_health_page_has_every_metric(telemetry: Telemetry, server: TelemetryServer) -> None:
+    """All metrics in ``docs/operations/health.md`` and no others, by the rule for names."""
     telemetry.connections.append(Broker(is_connected=True))
     telemetry.unread.set(0, "durable")
     for value in vars(telemetry).values():

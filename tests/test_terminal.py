@@ -20,7 +20,7 @@ from ccpipe.terminal import (
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -32,13 +32,13 @@ def _colours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
 
 
-def test_counts_and_lists_read_well() -> None:
+def test_counts_and_lists_are_readable() -> None:
     assert (plural(1, "line"), plural(12345, "line")) == ("1 line", "12 345 lines")
     assert listed("abcde") == "a, b, c and 2 more"
 
 
-def test_colour_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not for pipes, not with NO_COLOR, not on a terminal that has none."""
+def test_colour_is_used_on_terminals_without_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in pipes, nor on a terminal without colours."""
     assert paint("x", "red", Terminal()) == "\x1b[31mx\x1b[0m"
     assert paint("x", "", Terminal()) == "x"
     assert paint("x", "red", io.StringIO()) == "x"
@@ -56,7 +56,7 @@ def test_escaped_text_is_printable(text: str) -> None:
     assert printable(text) == text or not text.isprintable()
 
 
-def test_progress_is_shown_on_a_terminal_after_a_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_shown_on_terminal_after_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Quick work shows nothing, a pipe never does; the line is erased before other output."""
     stderr = Terminal()
     monkeypatch.setattr("sys.stderr", stderr)
@@ -75,7 +75,7 @@ def test_progress_is_shown_on_a_terminal_after_a_delay(monkeypatch: pytest.Monke
     assert pipe.getvalue() == ""
 
 
-def test_durations_and_sizes_read_well() -> None:
+def test_durations_and_sizes_are_readable() -> None:
     """In the largest unit of which there are at least two; sizes have three digits."""
     assert [lasting(seconds) for seconds in (0, 45, 3000, 86400, 3 * 86400)] == [
         "0 s", "45 s", "50 min", "24 h", "3 d",
@@ -85,7 +85,7 @@ def test_durations_and_sizes_read_well() -> None:
     ]  # fmt: skip
 
 
-def test_notes_go_to_stderr_escaped(capsys: pytest.CaptureFixture[str]) -> None:
-    """A subject in a message for people may hold an escape sequence."""
+def test_notes_are_escaped_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    """A subject in a message for people may contain an escape sequence."""
     note("from a.\x1b[2J: bad")
     assert capsys.readouterr() == ("", "from a.\\x1b[2J: bad\n")

@@ -8,7 +8,7 @@ from ccpipe.errors import ConfigError
 from ccpipe.tls import tls_context
 
 
-def test_the_servers_certificate_is_checked() -> None:
+def test_certificate_of_server_is_verified() -> None:
     """Without files the system's authorities are trusted, and names must match."""
     context = tls_context("", "", "", "bus.")
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
@@ -17,6 +17,6 @@ def test_the_servers_certificate_is_checked() -> None:
 @pytest.mark.parametrize(
     ("files", "option"), [(("/none", "", ""), "ca_file"), (("", "/none", "/none"), "cert_file")]
 )
-def test_files_that_cannot_be_read_are_named(files: tuple[str, str, str], option: str) -> None:
+def test_unreadable_files_are_named(files: tuple[str, str, str], option: str) -> None:
     with pytest.raises(ConfigError, match=rf"^bus\.{option}: /none: No such file"):
         tls_context(*files, "bus.")

@@ -1,1 +1,1 @@
-"""What bridges move, from the broker into stores, and what that costs."""
+"""Throughput and CPU time of bridges from the broker into stores."""

@@ -1,4 +1,4 @@
-"""Messages of 500 lines through a real nats-server into columns, by ways that are not a bridge."""
+"""Messages of 500 lines through a real nats-server into columns, without a bridge."""
 
 import asyncio
 import sys
@@ -73,7 +73,7 @@ async def callbacks(url: str, count: int, take: Callable[[bytes], int]) -> float
 
 
 def naive(body: bytes) -> int:
-    """Parse line by line and write each again: what a bridge of a few lines does."""
+    """Parse line by line and write each again, like a bridge of a few lines."""
     count = 0
     for line in body.decode().splitlines():
         parsed = parse_line(line)

@@ -1,11 +1,11 @@
-"""What durability costs: JetStream beside core NATS, 500 lines a message, in one run.
+"""Cost of durability: JetStream compared with core NATS, 500 lines a message, in one run.
 
 Publishing is one message in a write, as nodes do, or 20 on one subject, as a bridge does; a durable
 message has an id and waits until the one before it is stored. For comparison nats-py does the same:
 the same messages with the same ids by ``publish``, and read in the same columns, each acknowledged.
 Rates are lines per CPU-second (user and system) of the process that publishes or reads; ratios are
-those of durable to core in each pair of neighbouring runs. What is done once, such as making the
-stream, does not count::
+durable to core in each pair of neighbouring runs. One-time work, such as creating the stream, does
+not count::
 
     python -m benchmarks.bridges.durability
     python -m benchmarks.bridges.durability --messages 800 --rounds 5
@@ -128,7 +128,7 @@ class _Counter(Sink[Any]):
         self.count = 0
         self.has_more = asyncio.Event()
         self.cpu_seconds = 0.0
-        """Of this process, when the last of them came."""
+        """Of this process, when the last of them arrived."""
 
     async def write(self, records: Records) -> None:
         self.count += len(records)
@@ -136,7 +136,7 @@ class _Counter(Sink[Any]):
         self.has_more.set()
 
     async def received(self, count: int) -> None:
-        """Wait until so many have come."""
+        """Wait until so many have arrived."""
         while self.count < count:
             self.has_more.clear()
             await asyncio.wait_for(self.has_more.wait(), 300)

@@ -23,7 +23,7 @@ from tests.conftest import free_port
 LINES = 500  # in one message
 SUBJECT = "hpc-nats"
 AT_ONCE = 50 * LINES
-"""Published before we wait until it has read them: its client drops what it has no room for."""
+"""Published before we wait until it has read them: its client drops messages beyond its buffer."""
 
 
 def into_memory(program: Path, *, quick: bool) -> Result:

@@ -1,7 +1,7 @@
 """Bridges from JetStream, durable: rows of few and many lines a message, and of new series.
 
-Prints lines per CPU-second (user and system) of the bridge's own process, without what it takes to
-start, which is measured on an empty stream. Several interpreters, each with its own ccpipe, are
+Prints lines per CPU-second (user and system) of the bridge's own process, without its start, which
+is measured on an empty stream. Several interpreters, each with its own ccpipe, are
 measured in turn on the same streams, with the ratio to the first::
 
     python -m benchmarks.bridges.rows

@@ -1,7 +1,7 @@
-"""Bridges as they are shipped, durable, from JetStream into stores; and Telegraf beside them.
+"""Shipped bridges, durable, from JetStream into stores, compared with Telegraf.
 
-Lines per CPU-second of the bridge's own process, without what it takes to start, which is measured
-on an empty stream.
+Lines per CPU-second of the bridge's own process, without its start, which is measured on an empty
+stream.
 """
 
 import asyncio
@@ -40,8 +40,8 @@ durable = "null"
 use = "null"
 """
 
-TWIN = "without-kernel.toml"
-"""The same recipe, run as where there is no compiler."""
+WITHOUT_KERNEL = "without-kernel.toml"
+"""The same recipe, run without the compiled kernels."""
 
 LIMITS: dict[tuple[str, str], str] = {
     ("null", "500"): "decoding, half of it; copies from socket to payload, a quarter",
@@ -62,11 +62,11 @@ LIMITS: dict[tuple[str, str], str] = {
     ("postgres", "1"): "the objects of each message, and writing its acknowledgement",
     ("postgres", FEW_NEW): "adding series to the table; then hashing them and writing their rows",
 }
-"""What limits each row now, as profiles of it showed."""
+"""The limit of each row, from its profiles."""
 
 
 class Bridge(msgspec.Struct):
-    """What one bridge did."""
+    """A measurement of one bridge."""
 
     store: str
     row: str
@@ -105,7 +105,7 @@ def bridge(
         "CCPIPE_SOURCE__SUBJECTS": subject(row),
         "CCPIPE_SOURCE__DURABLE": f"d{secrets.token_hex(4)}",
         "CCPIPE_SOURCE__DRAIN": "120s",
-        **({"CCPIPE_KERNEL": "python"} if recipe.endswith(TWIN) else {}),
+        **({"CCPIPE_KERNEL": "python"} if recipe.endswith(WITHOUT_KERNEL) else {}),
         **{f"CCPIPE_SINK__{name.upper()}": value for name, value in options.items()},
     }
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # or every start would compile everything
@@ -150,7 +150,7 @@ def store(name: str, directory: Path) -> Iterator[dict[str, str]]:
 
 
 def stores() -> Iterator[str]:
-    """Yield the stores that can be measured here; say which cannot."""
+    """Yield the stores that can be measured here; report the others."""
     yield "null"
     yield "null, without kernels"
     if shutil.which("victoria-metrics"):
@@ -177,8 +177,8 @@ def bridges(*, quick: bool = False, program: Path | None = None) -> list[Bridge]
             asyncio.run(publish(url, row, count // share))
         recipe = directory / "null.toml"
         recipe.write_text(NULL)
-        (directory / TWIN).write_text(NULL)
-        recipes = {"null": str(recipe), "null, without kernels": str(directory / TWIN)}
+        (directory / WITHOUT_KERNEL).write_text(NULL)
+        recipes = {"null": str(recipe), "null, without kernels": str(directory / WITHOUT_KERNEL)}
         for each in stores():
             shipped = recipes.get(each, each)
             with store(each, directory) as options:

@@ -13,7 +13,7 @@ NEW = "new"
 FEW_NEW = "few-new"
 """The same, of fewer lines: a stream for stores that take long."""
 EMPTY = "empty"
-"""The stream without messages: what it takes to start."""
+"""The stream without messages, for the cost of a start."""
 
 
 def payloads(row: str, count: int) -> Iterator[bytes]:

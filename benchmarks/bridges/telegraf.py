@@ -1,4 +1,4 @@
-"""Telegraf doing what a bridge does: JetStream to a store, acknowledged when it is written.
+"""Telegraf as a bridge: JetStream to a store, acknowledged when it is written.
 
 It is built from its source with only the plug-ins that are needed::
 

@@ -31,7 +31,7 @@ def decoders() -> dict[str, Callable[[bytes], object]]:
     return {
         "line_protocol_parser": parse_each,
         "pyarrow.csv": arrow_csv,
-        "ccpipe, twin in Python": lambda text: decode_in_python(text, table, "auto", lenient=False),
+        "ccpipe, in Python": lambda text: decode_in_python(text, table, "auto", lenient=False),
         "ccpipe, decode()": decode,
     }
 

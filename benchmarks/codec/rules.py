@@ -13,7 +13,7 @@ from ccpipe.translate.rules.relabel import Rename, Tag
 from ccpipe.translate.rules.select import Drop, Select
 
 KNOWN = (1, 900_000)
-"""Field names that a table knows: what one publisher of random names does to a bridge."""
+"""Field names in a table, as after a publisher of random names."""
 
 RULES: dict[str, Translator[Any, Any]] = {
     "select": Select(kinds=["metric"], nodes=["f*"]),

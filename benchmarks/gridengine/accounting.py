@@ -1,8 +1,8 @@
-"""How fast accounting is read: lines per CPU-second, in one run, beside the plain Python loop.
+"""Speed of reading accounting: lines per CPU-second, compared with a plain Python loop in one run.
 
     python -m benchmarks.gridengine.accounting [lines]
 
-The lines are those of the real sample file and of OCS's format, over and over.
+The lines are from the real sample file and in OCS's format, repeated.
 
 The aims are 1 million classic lines per CPU-second to columns, and twice ``json.loads``. Without
 the compiled kernel, columns are made of records; both are measured.
@@ -27,7 +27,7 @@ from ccpipe.formats.gridengine.record import Variant
 DATA = Path(__file__).parents[2] / "tests" / "data" / "gridengine"
 NAMES = FIELDS[Variant.CLASSIC_45]
 QACCT = ("owner", "ru_wallclock", "ru_utime", "ru_stime", "cpu", "mem", "io", "iow")
-"""What ``qacct -o`` needs."""
+"""The columns that ``qacct -o`` needs."""
 
 
 def samples(count: int) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""How fast ``ccpipe acct`` answers, beside a plain Python script and the real qacct, in one run.
+"""Speed of ``ccpipe acct``, compared with a plain Python script and the real qacct in one run.
 
 ::
 
@@ -47,7 +47,7 @@ for owner in sorted(totals):
     wallclock, *others = totals[owner].values()
     print(owner, f"{wallclock:.0f}", *(f"{other:.3f}" for other in others))
 """
-"""What people write who have no better tool."""
+"""A plain script, as written without a better tool."""
 
 FIELDS = (
     "qname hostname group owner job_name job_number account priority submission_time start_time"
@@ -59,7 +59,7 @@ FIELDS = (
 
 
 class Cost(NamedTuple):
-    """What a process took."""
+    """Resource usage of a process."""
 
     wall: float
     cpu: float
@@ -143,7 +143,7 @@ def ccpipe(*arguments: object) -> list[str]:
 
 
 def qacct(directory: Path, file: Path, *arguments: object) -> Cost | None:
-    """Ask the real program, which wants to see the files of a cell; None if it is missing."""
+    """Run the real program, which requires the files of a cell; None if it is missing."""
     if not shutil.which("qacct"):
         return None
     common = directory / "root" / "default" / "common"
@@ -180,7 +180,7 @@ def show(what: str, found: Cost, records: int, plain: Cost) -> None:
 
 
 def compare_sums(directory: Path, records: int) -> None:
-    """Ask everybody for the sums of each owner."""
+    """Run all programs for the sums of each owner."""
     file = directory / "accounting"
     write_accounting(file, records)
     plain = minimum(lambda: cost([sys.executable, "-c", PLAIN, str(file), FIELDS]))
@@ -204,7 +204,7 @@ def compare_sums(directory: Path, records: int) -> None:
 
 
 def compare_lookup(directory: Path, records: int) -> None:
-    """Ask for one job of a large file made of the lines of the real one."""
+    """Look up one job in a large file made of the lines of the real one."""
     file = directory / "accounting"
     write_real(file, records)
     job = FIRST_JOB + records // 6

@@ -1,1 +1,1 @@
-"""What the publisher and the gathering of steps cost on a node."""
+"""Cost of the publisher and of gathering steps on a node."""

@@ -1,12 +1,12 @@
-"""What a sample of this node costs: collectors and Sonar, beside psutil and ``ps aux``.
+"""Cost of a sample of this node: collectors and Sonar, compared with psutil and ``ps aux``.
 
 ::
 
     python -m benchmarks.node.agent [samples]
 
 The node is filled up to 300 processes (which sleep). All figures are processor time of this
-process and its children, in one run, so that their ratios hold on a busy machine too. What a whole
-day does to memory and slots, ``benchmarks.node.day`` shows.
+process and its children, in one run, so that their ratios are valid on a busy machine too. For
+memory and slots over a whole day see ``benchmarks.node.day``.
 """
 
 import asyncio
@@ -118,7 +118,7 @@ def sonar_sysinfo() -> Callable[[], None]:
 
 
 def with_sonar() -> Callable[[], None]:
-    """Return what asks all collectors and takes Sonar's sample of all processes, from one walk."""
+    """Return a function that runs all collectors and Sonar's sample of processes in one scan."""
     chosen = collectors()
     states = chosen.get("processes")
     table = states.table if isinstance(states, Processes) else None
@@ -174,7 +174,7 @@ def sampled(chosen: dict[str, Collector], samples: int, *, once: bool = False) -
 
 
 def with_psutil() -> None:
-    """Ask psutil for about the same: the node, and of each process what a monitor wants."""
+    """Read about the same with psutil: the node, and the usual values of each process."""
     psutil.cpu_times(percpu=True)
     psutil.virtual_memory()
     psutil.swap_memory()

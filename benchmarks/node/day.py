@@ -6,8 +6,8 @@
 
 All collectors that read files sample every 10 s what ``tests/data/recorded`` and the made trees
 show them; the sampler's sleeps take no time. The clock runs 100 ppm fast, sleeps last up to 20 ms
-too long, and a sample is taken up to 200 ms after its slot. The day is lived in this process, whose
-own memory (USS) is measured every hour, after a garbage collection.
+too long, and a sample is taken up to 200 ms after its slot. The day runs in this process, whose own
+memory (USS) is measured every hour, after a garbage collection.
 
 glibc raises the size from which memory is mapped, not taken from the heap, by itself. CPython's
 table of interned strings (2 MB here, rebuilt now and then) then tears holes into the heap, which
@@ -29,7 +29,7 @@ HOUR = 3600 // INTERVAL
 
 
 def main(hours: int = 24) -> None:
-    """Print what came of the day."""
+    """Print the results of the day."""
     process = psutil.Process()
     metrics = 0
 

@@ -1,4 +1,4 @@
-"""What a poll of a step's tasks costs, beside psutil's way, in one run.
+"""Cost of a poll of a step's tasks, compared with psutil in one run.
 
 ::
 
@@ -47,7 +47,7 @@ def end_tasks(tasks: list["subprocess.Popen[bytes]"]) -> None:
 
 
 def make_poller(tasks: list["subprocess.Popen[bytes]"]) -> TaskPoller:
-    """Return a poller of the tasks that polls when asked."""
+    """Return a poller of the tasks that polls on request."""
     poller = TaskPoller()
     poller.set_proctrack_container_id(os.getpid())
     poller.start_poll(0)

@@ -1,12 +1,12 @@
-"""What a publisher costs on a node: ``ccpipe publish``, beside cc-metric-collector.
+"""Cost of a publisher on a node: ``ccpipe publish``, compared with cc-metric-collector.
 
 ::
 
     python -m benchmarks.node.publisher [--collector PROGRAM] [--seconds 40]
 
 Both run at the same time, measure the same things every two seconds, of a node that is filled up
-to 300 processes, and publish to one nats-server. What one sample costs is the processor time of
-all threads between two looks, so that the start does not count; memory is what is resident at the
+to 300 processes, and publish to one nats-server. The cost of a sample is the processor time of all
+threads between two readings, so that the start does not count; memory is resident memory at the
 end. The first row of ccpipe is that set of metrics; the second one is everything, as shipped.
 """
 
@@ -35,7 +35,7 @@ SAME: dict[str, dict[str, object]] = {
     "network": {"exclude": []},
     "numa": {},
 }
-"""What both measure: every hardware thread, disk and interface of a node without accelerators."""
+"""Metrics of both: every hardware thread, disk and interface of a node without accelerators."""
 THEIRS = {
     "cpustat": {},
     "diskstat": {},
@@ -49,7 +49,7 @@ THEIRS = {
 
 
 class Cost(msgspec.Struct):
-    """What one publisher costs."""
+    """Cost of one publisher."""
 
     what: str
     milliseconds: float
@@ -60,7 +60,7 @@ class Cost(msgspec.Struct):
 
 def main() -> None:
     """Print a table."""
-    parser = argparse.ArgumentParser(description="What a publisher costs on a node.")
+    parser = argparse.ArgumentParser(description="Measure the cost of a publisher on a node.")
     parser.add_argument("--collector", type=Path, help="the program cc-metric-collector")
     parser.add_argument("--seconds", type=int, default=40)
     options = parser.parse_args()

@@ -1,1 +1,1 @@
-"""Large clusters: what flows from publisher to store, and what it takes: ``make scale``."""
+"""Large clusters: throughput and resource usage from publisher to store: ``make scale``."""

@@ -6,7 +6,7 @@ has what it found::
 
     python -m benchmarks.scale                          # some twelve minutes
     python -m benchmarks.scale --quick --out /tmp       # one minute, to see that it works
-    python -m benchmarks.scale --only backlog           # what is there of the others stays
+    python -m benchmarks.scale --only backlog           # other results are kept
     python -m benchmarks.scale --only outage --outage 600
 """
 
@@ -34,7 +34,7 @@ from benchmarks.scale.results import ROLES, Results, Run
 from ccpipe.bus.nats.server import server_program
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
-from ccpipe.simulate import Shape, SimulatedCluster
+from ccpipe.simulate import SimulatedCluster, SimulationOptions
 
 METRICS = 100
 PARTITIONS = 8
@@ -52,9 +52,9 @@ class Sizes(NamedTuple):
     seconds: int
     """How long a run at the cluster's own pace takes."""
     outage: int
-    """Seconds of the cluster's time for which the store is away."""
+    """Seconds of the cluster's time for which the store is down."""
     live: int
-    """Samples that come while the backlog is drained."""
+    """Samples that arrive while the backlog is drained."""
 
 
 FULL = Sizes((1000, 10_000, 100_000), (10, 100, 1000), (100, 1000, 10_000), 10_000_000, 60, 600, 6)
@@ -98,12 +98,12 @@ def plans(sizes: Sizes) -> Iterator[tuple[Run, Callable[[Flow], Awaitable[None]]
 
 
 def _live(sizes: Sizes) -> int:
-    """Return how many samples come while a backlog is drained, which takes a third of its time."""
+    """Return the number of samples while a backlog is drained, which takes a third of its time."""
     return max(sizes.live, sizes.outage // 30)
 
 
 def require_disk(sizes: Sizes) -> None:
-    """Raise SystemExit where the largest run would not find room for its stream and its store."""
+    """Raise SystemExit if the disk is too small for stream and store of the largest run."""
     lines = sizes.nodes[1] * METRICS * (sizes.outage // 10 + _live(sizes))
     needed = LINE_BYTES * max(lines, 2 * sizes.lines) + 2**30
     if (free := shutil.disk_usage(tempfile.gettempdir()).free) < needed:
@@ -120,7 +120,9 @@ def _fast(sizes: Sizes, nodes: int, metrics: int = METRICS) -> Load:
 def _jobs(nodes: int) -> int:
     """Return how many jobs run at the beginning."""
     cluster = SimulatedCluster(
-        Shape(nodes=nodes, metrics=1, failures=0.0), Subjects.of(Site(cluster="scale")), start=0
+        SimulationOptions(nodes=nodes, metrics=1, failures=0.0),
+        Subjects.of(Site(cluster="scale")),
+        start=0,
     )
     return len(cluster.jobs.running())
 
@@ -156,7 +158,7 @@ async def run_all(options: argparse.Namespace) -> Results:
             continue
         results.runs.append(await measure(run, work, options.timeout))
         results.seconds = time.monotonic() - began
-        write(results, path)  # what was measured stays, whatever follows
+        write(results, path)  # results are kept, whatever follows
         print(summary(run), flush=True)
     return results
 
@@ -208,7 +210,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, help="lines of a run at full speed")
     parser.add_argument("--seconds", type=int, help="time of a run at the cluster's own pace")
     parser.add_argument(
-        "--outage", type=int, help="seconds of the cluster for which the store is away"
+        "--outage", type=int, help="seconds of the cluster for which the store is down"
     )
     parser.add_argument("--timeout", type=float, default=300, help="seconds for any part of a run")
     parser.add_argument(

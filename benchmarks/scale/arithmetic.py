@@ -18,7 +18,7 @@ DEFAULT_STREAM = 2**30
 
 
 class Costs(NamedTuple):
-    """What one line, message or series takes."""
+    """Resources for one line, message or series."""
 
     broker: float
     """CPU-seconds of a message, one copy."""
@@ -71,7 +71,7 @@ SIZES = (
 
 
 class Need(NamedTuple):
-    """What a system takes."""
+    """Resources for a system."""
 
     lines: float
     messages: float
@@ -195,7 +195,7 @@ def _advice(results: Results, needs: list[tuple[Size, Need]], costs: Costs) -> l
         "Limits, and what to do when you reach them:",
         "",
         (
-            f"- **Disk of the stream**: the default of 1 GiB holds "
+            f"- **Disk of the stream**: the default of 1 GiB is for "
             f"{DEFAULT_STREAM / (needs[1][1].disk * 60):.0f} minutes of {needs[1][0].name}. Set "
             "`stream_size` for the longest expected outage of a store, here "
             f"{_bytes(3600 * needs[1][1].disk)} per hour."
@@ -233,7 +233,7 @@ def _advice(results: Results, needs: list[tuple[Size, Need]], costs: Costs) -> l
 
 
 def _messages(results: Results) -> str:
-    """Say what messages of several sizes cost the broker and the bridge."""
+    """Describe the cost of messages of several sizes for the broker and the bridge."""
     return "; ".join(
         f"a message of {run.metrics} lines costs the broker "
         f"{1e6 * run.cpu['broker'] / run.messages:.0f} µs and the bridge "

@@ -48,7 +48,7 @@ class Acks:
         self.times: dict[int, int] = {}
 
     def receive(self, deliveries: list[Delivery]) -> None:
-        """Note them; those that say that a message is in work do not count."""
+        """Record them, except notices that a message is in progress."""
         now = time.time_ns()
         for delivery in deliveries:
             if delivery.payload == b"+ACK":
@@ -56,9 +56,9 @@ class Acks:
                 self.times.setdefault(int(delivery.subject.split(".")[-4]), now)
 
     def latency(self, report: Report, expected: int) -> Latency:
-        """Join them with the times of publication; those of events, which nobody reads, are none.
+        """Join them with the times of publication, without events, which are not acknowledged.
 
-        Raises SystemExit where fewer messages than `expected` were acknowledged.
+        Raises SystemExit if fewer messages than `expected` were acknowledged.
         """
         published = zip(report.sequences, report.published, strict=True)
         waits = sorted(
@@ -94,7 +94,7 @@ class Flow:
                 brokers(run.brokers, self.directory)
             )
             self.environ = environment(urls, brokers=run.brokers, partitions=run.partitions)
-            if run.series == "backlog":  # nothing comes twice to a bridge that stood still
+            if run.series == "backlog":  # no redelivery to a paused bridge
                 self.environ["CCPIPE_SOURCE__ACK_WAIT"] = "10m"
             self._site = load(None, Site, environ=self.environ)
             bus = Connection(Bus(servers=urls), name="benchmark", telemetry=Telemetry())
@@ -146,7 +146,7 @@ class Flow:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Have the bridges stand still, as they are."""
+        """Stop the bridges' processes for a while."""
         for bridge in self.bridges:
             bridge.process.send_signal(signal.SIGSTOP)
         try:
@@ -162,7 +162,7 @@ class Flow:
         return stream.state.bytes if stream else 0
 
     async def count(self, expected: int) -> None:
-        """Ask the store for what it has, until that is what is expected, at most for a while."""
+        """Count the lines in the store until there are as many as expected, or time is up."""
         assert self.store is not None
         self.run.expected = expected
         deadline = time.monotonic() + 60
@@ -236,7 +236,7 @@ async def _count(client: aiohttp.ClientSession) -> int:
 
 
 async def _inserted(client: aiohttp.ClientSession) -> str:
-    """Return what the store itself says of the lines that it got, for who looks for lost ones."""
+    """Return the store's own counters of received lines, to find lost ones."""
     async with client.get("/metrics") as answer:
         lines = (await answer.text()).splitlines()
     counters = ("vm_rows_inserted_total", "vm_rows_ignored_total", "vm_missing_")
@@ -282,10 +282,10 @@ async def steady(flow: Flow, load: Load) -> None:
 
 
 async def backlog(flow: Flow, load: Load) -> None:
-    """Publish a load while the bridges stand still; then measure how they drain it.
+    """Publish a load while the bridges are paused; then measure how they drain it.
 
-    So they read as fast as they can, whatever the publisher and the number of nodes: what a line
-    costs them does not depend on how many come in a second.
+    So they read as fast as they can, whatever the publisher and the number of nodes: their cost of
+    a line does not depend on the rate of lines.
     """
     run = flow.run
     first = (datetime.now(tz=UTC) - timedelta(days=1)).isoformat(timespec="seconds")
@@ -301,7 +301,7 @@ async def backlog(flow: Flow, load: Load) -> None:
 
 
 async def outage(flow: Flow, load: Load, live: int) -> None:
-    """Publish a load while the store is away; then measure how the backlog is drained.
+    """Publish a load while the store is down; then measure how the backlog is drained.
 
     Meanwhile the cluster goes on at its own pace, for `live` samples.
     """

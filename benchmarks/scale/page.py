@@ -98,7 +98,7 @@ def _count(number: float) -> str:
 
 
 def _exponents(results: Results) -> list[str]:
-    """Say how the cost of a line depends on the size: e of cost = a * size ** e."""
+    """Describe how the cost of a line depends on the size: e of cost = a * size ** e."""
     of = {
         "the number of nodes": [(run.nodes, run) for run in results.of("nodes")],
         "the number of nodes, a backlog at full speed": [

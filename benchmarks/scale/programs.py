@@ -144,7 +144,7 @@ class Store:
         await until_open(self.port, self.program)
 
     async def stop(self) -> None:
-        """End it; what it has stays on disk."""
+        """End it; its data stays on disk."""
         if self.program:
             self.cpu_before, self.peak_before = self.cpu(), self.peak()
         self.program = None
@@ -184,7 +184,7 @@ def ccpipe(*arguments: str) -> list[str]:
 
 
 def environment(urls: Sequence[str], *, brokers: int = 1, partitions: int = 1) -> dict[str, str]:
-    """Return ccpipe's configuration: a stream with room for everything that a run publishes."""
+    """Return ccpipe's configuration: a stream large enough for everything that a run publishes."""
     return {
         "CCPIPE_CLUSTER": CLUSTER,
         "CCPIPE_BUS__SERVERS": ",".join(urls),
@@ -198,7 +198,7 @@ def environment(urls: Sequence[str], *, brokers: int = 1, partitions: int = 1) -
 
 
 class Report(msgspec.Struct):
-    """What ``ccpipe simulate --report`` writes."""
+    """The report of ``ccpipe simulate --report``."""
 
     messages: int
     lines: int
@@ -215,7 +215,7 @@ class Report(msgspec.Struct):
 
 
 class Load(NamedTuple):
-    """What a simulated cluster publishes."""
+    """The messages of a simulated cluster."""
 
     nodes: int
     metrics: int
@@ -237,7 +237,7 @@ class Load(NamedTuple):
 
     @property
     def lines(self) -> int:
-        """Metric lines, beside those of job events."""
+        """Metric lines, without job events."""
         return self.nodes * self.metrics * self.samples
 
 

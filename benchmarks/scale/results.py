@@ -1,4 +1,4 @@
-"""What the benchmark of large clusters finds: ``benchmarks/scale.json``."""
+"""Results of the benchmark of large clusters: ``benchmarks/scale.json``."""
 
 import math
 from collections.abc import Sequence
@@ -24,14 +24,14 @@ class Latency(msgspec.Struct):
 
 
 class Outage(msgspec.Struct):
-    """A store that was away, while messages came."""
+    """A store that was down while messages arrived."""
 
     minutes: float
-    """Minutes of the cluster's time whose messages came while the store was away."""
+    """Minutes of the cluster's time whose messages arrived while the store was down."""
     backlog: int
-    """Lines that waited in the stream when the store was back."""
+    """Lines in the stream when the store was up again."""
     live: int
-    """Lines that came while the backlog was drained, at the cluster's own pace."""
+    """Lines that arrived while the backlog was drained, at the cluster's own pace."""
     drain_seconds: float
     """Until nothing waited."""
 
@@ -54,17 +54,17 @@ class Run(msgspec.Struct, kw_only=True):
     lines: int = 0
     """Lines that were published, or Sonar's samples."""
     bytes: int = 0
-    """What the stream took on disk, of one copy."""
+    """Size of one copy of the stream on disk."""
     seconds: float = 0.0
     """From the first message until the last one was acknowledged by the bridge."""
     cpu: dict[Role, float] = {}
-    """CPU-seconds, user and system, of all processes of a role, without what they take to start."""
+    """CPU-seconds, user and system, of all processes of a role, without their start."""
     memory: dict[Role, int] = {}
     """Peak of resident bytes, of all processes of a role together."""
     stored: int | None = None
-    """Lines that the store gives back when it is asked."""
+    """Lines that the store returns."""
     expected: int | None = None
-    """Lines that it has to give back."""
+    """Lines that it should return."""
     latency: Latency | None = None
     outage: Outage | None = None
 
@@ -91,7 +91,7 @@ class Results(msgspec.Struct, kw_only=True):
 def exponent(points: Sequence[tuple[float, float]]) -> float:
     """Return e of the power law y = a * x**e that fits points best, by least squares of logarithms.
 
-    Where y is the cost of a line, 0 says that it does not depend on x.
+    If y is the cost of a line, 0 means that it does not depend on x.
     """
     logs = [(math.log(x), math.log(y)) for x, y in points]
     mean_x = sum(x for x, _ in logs) / len(logs)

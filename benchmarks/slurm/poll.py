@@ -1,4 +1,4 @@
-"""What a poll of a large cluster costs: CPU, memory, and bytes in either mode.
+"""Cost of a poll of a large cluster: CPU, memory, and bytes in either mode.
 
     python -m benchmarks.slurm.poll [jobs [nodes]]
 
@@ -140,7 +140,7 @@ async def measure(mode: Literal["delta", "full"], jobs: int, nodes: int) -> None
 
 
 def memory() -> float:
-    """Return the MB of memory that the process holds now."""
+    """Return the memory of the process, in MB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 

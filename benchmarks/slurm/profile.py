@@ -1,4 +1,4 @@
-"""How fast profiles are merged and extracted, beside the real sh5util on the same files.
+"""Speed of merging and extracting profiles, compared with the real sh5util on the same files.
 
 ::
 
@@ -8,8 +8,8 @@
 Both run as processes of their own, so that starting Python counts: ccpipe's is the command that
 users type, with modules that were compiled before, as in an installation. Both merge the same
 node-step files and extract from their own merge; the CSV must agree to the last byte, or it ends
-with an error. ccpipe also syncs its output to disk, which sh5util does not. The table says the
-least of some runs that take turns.
+with an error. ccpipe also syncs its output to disk, which sh5util does not. The table has the
+minimum of some alternating runs.
 """
 
 import argparse
@@ -40,7 +40,7 @@ AcctGatherProfileType=acct_gather_profile/hdf5
 
 
 class Cost(NamedTuple):
-    """What a process took."""
+    """Resource usage of a process."""
 
     wall: float
     cpu: float

@@ -1,4 +1,4 @@
-"""How fast sacct's rows are read: rows per CPU-second, in one run, beside ``csv.DictReader``.
+"""Speed of reading sacct's rows: rows per CPU-second, compared with ``csv.DictReader`` in one run.
 
     python -m benchmarks.slurm.sacct [rows]
 
@@ -263,7 +263,7 @@ def to_jobs(payload: bytes) -> Iterator[SlurmJob]:
 
 
 def compare(payload: bytes, *works: Callable[[bytes], Iterable[object]], rounds: int = 5) -> None:
-    """Print how fast each is, beside the first: the best of a few rounds, all in turn."""
+    """Print the speed of each, and its ratio to the first: the best of a few alternating rounds."""
     best = dict.fromkeys(works, float("inf"))
     count = payload.count(b"\n") - 1
     for _ in range(rounds):

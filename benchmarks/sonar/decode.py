@@ -1,4 +1,4 @@
-"""How fast Sonar's JSON is decoded, beside ``json.loads`` on the same bytes, in one run.
+"""Speed of decoding Sonar's JSON, compared with ``json.loads`` on the same bytes in one run.
 
 ::
 

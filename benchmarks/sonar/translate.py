@@ -1,13 +1,13 @@
-"""How fast Sonar's samples become line protocol, and lines samples: lines for a CPU-second.
+"""Speed of translating Sonar's samples to line protocol and back: lines per CPU-second.
 
 ::
 
     python -m benchmarks.sonar.translate
 
 Four nodes, each of which sends 60 samples, a minute apart. `reference`: 38 KB, 128 hardware
-threads, 4 cards and 100 processes in 10 jobs, each on a card. `typical`: the same without processes
-on cards. `processes`: 37 KB, 175 processes, which are summed up by job, so that there are few lines
-for many bytes. `hardware`: 256 hardware threads, 8 cards, 8 disks and few processes, so that there
+threads, 4 GPUs and 100 processes in 10 jobs, each on a GPU. `typical`: the same without processes
+on GPUs. `processes`: 37 KB, 175 processes, which are summed up by job, so that there are few lines
+for many bytes. `hardware`: 256 hardware threads, 8 GPUs, 8 disks and few processes, so that there
 is about a line for each number.
 
 Each step of each sample is timed by itself, in the best of some rounds, since whatever else runs
@@ -33,7 +33,7 @@ ROUNDS = 25
 START = 1_740_000_000
 
 NODES = {
-    # hardware threads, jobs, processes of each, cards, disks, whether processes are on cards
+    # hardware threads, jobs, processes of each, GPUs, disks, whether processes are on GPUs
     "reference": (128, 10, 10, 4, 2, True),
     "typical": (128, 10, 10, 4, 1, False),
     "processes": (128, 7, 25, 0, 0, False),
@@ -42,19 +42,19 @@ NODES = {
 
 
 def node(
-    hwthreads: int, jobs: int, processes: int, cards: int, disks: int, on_cards: bool
+    hwthreads: int, jobs: int, processes: int, gpus: int, disks: int, on_gpus: bool
 ) -> Iterator[bytes]:
     """Yield a node's samples, a minute apart, as Sonar writes them."""
     rng = random.Random(1)
     first = []
     for job in range(jobs):
-        gpus = (on(rng, job % cards),) if on_cards else ()
-        held = tuple(replace(process(rng), gpus=gpus) for _ in range(processes))
+        used = (on(rng, job % gpus),) if on_gpus else ()
+        held = tuple(replace(process(rng), gpus=used) for _ in range(processes))
         first.append(sonar.SampleJob(1000 + job, f"user{job}", 0, held))
     for minute in range(SAMPLES):
         system = sonar.SampleSystem(
             cpus=tuple(10**5 + 60 * minute - cpu % 50 * minute for cpu in range(hwthreads)),
-            gpus=tuple(card(index, minute) for index in range(cards)),
+            gpus=tuple(gpu(index, minute) for index in range(gpus)),
             used_memory=77468396 + minute,
             load1=1.5,
             boot="2025-02-01T00:00:00+00:00",
@@ -76,12 +76,12 @@ def node(
 
 
 def uuid(index: int) -> str:
-    """Return a card's name."""
+    """Return a GPU's UUID."""
     return f"GPU-{index}e1d8a2a-7c41-5a1e-9f0c-3b1f7d0c{index:04}"
 
 
-def card(index: int, minute: int) -> sonar.SampleGpu:
-    """Return a card that is busy."""
+def gpu(index: int, minute: int) -> sonar.SampleGpu:
+    """Return a busy GPU."""
     return sonar.SampleGpu(
         index=index,
         uuid=uuid(index),
@@ -97,7 +97,7 @@ def card(index: int, minute: int) -> sonar.SampleGpu:
 
 
 def on(rng: random.Random, index: int) -> sonar.SampleProcessGpu:
-    """Return what a process does on a card."""
+    """Return a process's usage of a GPU."""
     return sonar.SampleProcessGpu(
         index=index,
         uuid=uuid(index),

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Make what compose.yaml needs, below ./deploy: keys, passwords and directories for data.
+# Create the keys, passwords and data directories of compose.yaml, below ./deploy.
 #
 #   bridges/compose/prepare.sh CLUSTER [NODE...]
 #
-# Containers run as you and nobody else can read these files. Where the engine is rootless,
+# Containers run as you, and other users cannot read these files. If the engine is rootless,
 # root in a container is you: CCPIPE_UID=0 CCPIPE_GID=0 bridges/compose/prepare.sh CLUSTER.
-# Run it again to add nodes; what exists is kept, also your own variables in .env.
+# Run it again to add nodes; existing files are kept, and so are your own variables in .env.
 set -eu
 umask 077
 cd "$(dirname "$0")/../.."
@@ -45,7 +45,7 @@ nodes="--node $host"
 for node in "$@"; do
     nodes="$nodes --node $node"
 done
-# shellcheck disable=SC2086 # names of nodes hold no blanks
+# shellcheck disable=SC2086 # node names contain no blanks
 if command -v ccpipe >/dev/null; then
     ccpipe auth init deploy/keys --cluster "$cluster" $nodes
 else

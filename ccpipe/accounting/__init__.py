@@ -1,1 +1,1 @@
-"""Sums, selection and an index over finished jobs; ``ccpipe acct`` shows them."""
+"""Sums, selection and an index of finished jobs, for ``ccpipe acct``."""

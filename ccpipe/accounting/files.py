@@ -1,6 +1,6 @@
 """Accounting files, read block by block in order, and the selected records in them.
 
-Columns find the records, and only those found are parsed in full.
+Records are found by columns, and only matching ones are parsed in full.
 """
 
 import functools
@@ -119,8 +119,8 @@ class Files:
 
     def _reject(self, block: FileBlock, rejected: Sequence[RejectedAccountingLine]) -> None:
         for bad in rejected:
-            place = f"{printable(block.name)}:{block.before + bad.line}: offset {bad.offset}"
-            self.report(f"{place}: {printable(bad.reason)}")
+            position = f"{printable(block.name)}:{block.before + bad.line}: offset {bad.offset}"
+            self.report(f"{position}: {printable(bad.reason)}")
 
     def report(self, text: str) -> None:
         self._progress.clear()
@@ -135,14 +135,14 @@ class Files:
 
 
 def default_files() -> list[Path]:
-    """Return the files of the cell that the environment names; raises UsageError."""
+    """Return the accounting files of the cell set in the environment; raises UsageError."""
     root, cell = os.environ.get("SGE_ROOT"), os.environ.get("SGE_CELL", "default")
     names = ("accounting", "accounting.jsonl")
     found = [Path(root, cell, "common", name) for name in names] if root else []
     files = [path for path in found if path.exists()]
     if not files:
         where = f"there is none in {found[0].parent}" if found else "$SGE_ROOT is not set"
-        raise UsageError(f"which accounting files? `ccpipe acct FILE…`: {where}")
+        raise UsageError(f"FILE is missing: {where}; see ccpipe acct --help")
     return files
 
 
@@ -157,15 +157,15 @@ def read_records(
     for block, found in files.each_block(paths, find, start):
         for record in found.records:
             origin = record.origin
-            place = msgspec.structs.replace(origin, line=origin.line + block.before)
-            yield msgspec.structs.replace(record, origin=place)
+            position = msgspec.structs.replace(origin, line=origin.line + block.before)
+            yield msgspec.structs.replace(record, origin=position)
 
 
 def find_records(block: FileBlock, selection: "RecordSelection") -> ParsedChunk:
     """Return the selected records of a block, and its lines that are not records.
 
-    Line numbers count from the start of the block. Where jobs are selected by number, bad lines
-    that plainly are of another job are left out.
+    Line numbers count from the start of the block. If jobs are selected by number, bad lines that
+    clearly belong to other jobs are omitted.
     """
     if not selection.columns:
         return read(block.payload, file=block.name, offset=block.offset)
@@ -175,7 +175,7 @@ def find_records(block: FileBlock, selection: "RecordSelection") -> ParsedChunk:
 
 
 def _select(block: FileBlock, selection: "RecordSelection") -> ParsedChunk:
-    """Read the columns of all lines, then the whole records that are selected."""
+    """Read the columns of all lines, then the selected records in full."""
     from ccpipe.formats.gridengine.columns import PLACE, read_columns
 
     payload, name, offset, _ = block
@@ -191,24 +191,26 @@ def _select(block: FileBlock, selection: "RecordSelection") -> ParsedChunk:
 
 
 def _search(block: FileBlock, selection: "RecordSelection") -> ParsedChunk:
-    """Do the same with the lines that may be of the selected jobs."""
+    """Select from the lines that may belong to the selected jobs."""
     payload, name, offset, _ = block
     starts, numbers, count = lines_of_jobs(payload, selection.jobs)
     lines = b"".join(line_at(payload, start) for start in starts)
     found = _select(FileBlock(lines, name, 0), selection)
     found.lines = count
 
-    def place(line: int) -> tuple[int, int]:
+    def position(line: int) -> tuple[int, int]:
         return numbers[line - 1], offset + starts[line - 1]
 
-    found.rejected = [RejectedAccountingLine(*place(bad.line), *bad[2:]) for bad in found.rejected]
+    found.rejected = [
+        RejectedAccountingLine(*position(bad.line), *bad[2:]) for bad in found.rejected
+    ]
     for i, record in enumerate(found.records):
-        line, start = place(record.origin.line)
+        line, start = position(record.origin.line)
         origin = msgspec.structs.replace(record.origin, line=line, offset=start)
         found.records[i] = msgspec.structs.replace(record, origin=origin)
     return found
 
 
 def line_at(payload: bytes, start: int) -> bytes:
-    """Return the line that begins there, with its line end if it has one."""
+    """Return the line that begins at an offset, with its line end if any."""
     return payload[start : payload.find(b"\n", start) + 1 or None]

@@ -27,7 +27,7 @@ SUMS = {
     "WALLCLOCK": "ru_wallclock", "UTIME": "ru_utime", "STIME": "ru_stime", "CPU": "cpu",
     "MEMORY": "mem", "IO": "io", "IOW": "iow",
 }  # fmt: skip
-"""What qacct sums: its column, and the field of the record. Seconds, GiB·s and GiB."""
+"""qacct's sums by title, and the field of the record. Seconds, GiB·s and GiB."""
 
 KEYS = {
     "host": "hostname", "queue": "qname", "group": "group", "owner": "owner", "project": "project",
@@ -35,7 +35,7 @@ KEYS = {
     "account": "account", "name": "job_name", "job": "job_number", "task": "task_number",
     "outcome": OUTCOME, "day": "end_time", "month": "end_time",
 }  # fmt: skip
-"""Keys to group by, in qacct's order, and the field; day and month are those of the end."""
+"""Keys to group by, in qacct's order, and the field; day and month are of the job's end."""
 
 FIELDS = (
     "slots", "failed", "exit_status", "submission_time", "start_time", "pe_taskid", "category",
@@ -46,7 +46,7 @@ FIELDS = (
 _ZERO, _KIB, _NO_DATA = (pa.scalar(n, pa.float64()) for n in (0.0, 1024.0, NO_DATA))
 _GRACE = pa.scalar(GRACE, pa.float64())
 _INTERMEDIATE, _FALSE = pa.scalar(-1, pa.int64()), pa.scalar(False, pa.bool_())
-# Arrow infers the type of a Python number anew in each call, and tries to import dateutil for it.
+# Arrow infers the type of a Python number in each call, and tries to import dateutil for it.
 
 
 def job_columns(table: pa.Table) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def job_columns(table: pa.Table) -> dict[str, Any]:
 
 
 def _memory(table: pa.Table) -> Any:
-    """Return peak memory in bytes: virtual, or resident where that was not measured."""
+    """Return peak memory in bytes: virtual, or resident if that was not measured."""
     vmem, rss, kib = (pc.fill_null(table[n], _ZERO) for n in ("maxvmem", "maxrss", "ru_maxrss"))
     is_known = pc.and_(pc.greater(rss, _ZERO), pc.less(rss, _NO_DATA))
     rss = pc.if_else(is_known, rss, pc.multiply(kib, _KIB))
@@ -100,7 +100,7 @@ def _outcomes(table: pa.Table, wallclock: Any) -> dict[str, Any]:
         return exit_status != -1 and is_last_record(failed, started=started)
 
     deleter = table["deleted_by"]
-    if deleter.null_count == table.num_rows:  # so are all classic records
+    if deleter.null_count == table.num_rows:  # as in all classic records
         outcomes = each(status, outcome, pa.string())
     else:
         limit = each([table["category"]], lambda text: parse_category(text).h_rt, pa.float64())
@@ -121,13 +121,13 @@ GRID_ENGINE = SchedulerColumns(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSelection:
-    """The filters that a record must pass; several values of one filter are alternatives.
+    """The filters for records; several values of one filter are alternatives.
 
-    Patterns are those of a shell (fnmatch(3)).
+    Patterns are shell patterns (fnmatch(3)).
     """
 
     texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By column: patterns for its text."""
+    """Patterns for texts, by column."""
     numbers: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
     """Patterns for the host, case-insensitive; one without a dot matches the short name."""
@@ -143,7 +143,7 @@ class RecordSelection:
     by_end: bool = False
     """Whether `begin` and `end` apply to the end of the job."""
     masters: bool = False
-    """Whether tasks of parallel jobs are left out."""
+    """Whether tasks of parallel jobs are excluded."""
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -39,13 +39,13 @@ class JobRun(msgspec.Struct, kw_only=True):
 
     job: SacctRow
     memory: int | None = None
-    """Peak of the step with the largest: bytes of all its tasks together, as seff(1) counts."""
+    """Largest peak of a step: bytes of all its tasks together, like in seff(1)."""
     max_rss: int | None = None
-    """The largest of the steps', bytes of one task."""
+    """Largest peak of a task in any step, in bytes."""
     user_cpu: float | None = None
     system_cpu: float | None = None
     total_cpu: float | None = None
-    """The job's own where its row has them, else the sum of the steps'; seconds, as the others."""
+    """From the job's row, else the sum over its steps; seconds, like the others."""
     consumed_energy: int | None = None
     """Joules."""
 
@@ -55,7 +55,7 @@ class JobRun(msgspec.Struct, kw_only=True):
 
     @property
     def ends_job(self) -> bool:
-        """Whether a job ended with it; a heterogeneous job ends with its first component."""
+        """Whether the job ended with it; a heterogeneous job ends with its first component."""
         return self.is_final and self.job.state != REQUEUED and not self.job.id.het_offset
 
     @property
@@ -81,10 +81,10 @@ _gpu_count = functools.lru_cache(4096)(gpu_count)
 def group_steps(
     rows: Iterable[SacctRow], problem: Callable[[str], None] = lambda _: None
 ) -> Iterator[JobRun]:
-    """Yield the run of each job's row, with the rows of its steps, which follow it.
+    """Yield a run for each job's row, with the rows of its steps after it.
 
-    `problem` is told of steps that follow no row of their job, and of what cannot be read in rows
-    that count otherwise.
+    `problem` is called for steps without a preceding row of their job, and for unreadable values in
+    rows that are otherwise counted.
     """
     steps: list[SacctRow] = []
     job: SacctRow | None = None
@@ -124,7 +124,7 @@ def _run(job: SacctRow, steps: Sequence[SacctRow], problem: Callable[[str], None
 
 
 def _with_cpus(job: SacctRow) -> SacctRow:
-    """Fill in the allocated CPUs and their time where the rows have no such columns."""
+    """Fill in the allocated CPUs and their time if the columns are missing."""
     cpus, time = job.alloc_cpus, job.cpu_time
     if cpus is None and job.alloc_tres:
         cpus = _cpu_count(job.alloc_tres)
@@ -180,7 +180,7 @@ COLUMNS: dict[str, tuple[pa.DataType, Callable[[JobRun], Any]]] = {
     "is_final": (pa.bool_(), attrgetter("is_final")),
     "ends_job": (pa.bool_(), attrgetter("ends_job")),
 }
-"""The columns of runs: type, and what reads it. Memory in bytes, times in ns, the rest seconds."""
+"""Type and getter of each column. Memory in bytes, times in ns, others in seconds."""
 
 
 def to_table(runs: Sequence[JobRun], columns: Sequence[str]) -> pa.Table:

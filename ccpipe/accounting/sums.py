@@ -1,9 +1,8 @@
-"""Sums of finished jobs, for Grid Engine those of qacct(1) to the last digit, and measures beyond.
+"""Sums and further measures of finished jobs; for Grid Engine, sums equal qacct(1) exactly.
 
-Records are added one by one in the order of the files, as qacct does: another order changes the
-last digits of a double, and with it now and then a printed decimal. The measures are columns, too,
-and sketches of their distribution. ``SchedulerColumns`` is what both have to know of a scheduler's
-records.
+Records are added in the order of the files, like in qacct: another order changes the last digits of
+a double, and occasionally a printed decimal. Measures are columns, too, and sketches of their
+distribution. ``SchedulerColumns`` describes a scheduler's records.
 """
 
 import math
@@ -22,7 +21,7 @@ except ImportError:
     raise MissingExtra("pyarrow", "parquet") from None
 
 OUTCOME = "outcome"
-"""The column of ``measure`` with how a run ended; no record has it."""
+"""The column computed by ``measure`` with how a run ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +42,14 @@ class SchedulerColumns:
 
 
 MEASURES = ("wait", "wallclock", "memory")
-"""Measures with percentiles: seconds waited and run, and peak memory in bytes."""
+"""Measures with percentiles: seconds waiting and running, peak memory in bytes."""
 
 ACCURACY = 0.005
-"""Largest error of a percentile, as a share of the exact value."""
+"""Largest relative error of a percentile."""
 
 _GAMMA = (1 + ACCURACY) / (1 - ACCURACY)
 _ZERO_BUCKET = -(2**31)
-"""The bucket of values that are not greater than 0."""
+"""The bucket of values up to 0."""
 
 
 def _float(number: float) -> Any:
@@ -63,7 +62,7 @@ _UNKNOWN = pa.scalar(None, pa.float64())
 
 
 def each(columns: Sequence[Any], function: Callable[..., Any], kind: pa.DataType) -> Any:
-    """Apply a function to the values of each row; it is called once for equal rows."""
+    """Apply a function to the values of each row, calling it once for equal rows."""
     codes: Any = None
     values_of = []
     for column in columns:
@@ -92,13 +91,13 @@ def measure(columns: Mapping[str, Any]) -> dict[str, Any]:
 
     Takes ``is_master``, ``is_run``, ``slots``, ``submission_time`` and ``start_time`` (ns),
     ``wallclock`` (s), ``memory`` and ``requested_memory`` (bytes, of all slots together),
-    ``outcome``, ``ends_job``. A
-    task of a parallel job contributes nothing: its wait, slots and requests are those of its job.
+    ``outcome``, ``ends_job``. Wait, slots and requests of a task of a parallel job are not counted,
+    as they are its job's.
     """
     is_master, memory = columns["is_master"], columns["memory"]
     slots = pc.cast(columns["slots"], pa.float64())
     wait = pc.subtract(columns["start_time"], columns["submission_time"])
-    wait = pc.cast(wait, pa.float64(), safe=False)  # beyond 2**53 it is rounded
+    wait = pc.cast(wait, pa.float64(), safe=False)  # rounded beyond 2**53
     wait = pc.divide(pc.if_else(pc.less(wait, _NOTHING), _NOTHING, wait), _SECOND)
     wait = pc.if_else(is_master, wait, _UNKNOWN)
     requested = columns["requested_memory"]
@@ -121,7 +120,7 @@ def measure(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _QUARTER = 15 * 60
-"""Seconds; in every time zone a day starts at a multiple of it."""
+"""Seconds; in every time zone, days start at a multiple of it."""
 _QUARTER_NS = pa.scalar(_QUARTER * 10**9, pa.int64())
 
 
@@ -137,7 +136,7 @@ def period(times: Any, form: str) -> Any:
 
 
 def buckets(values: Any) -> Any:
-    """Return the number of a bucket for each value; values of one bucket are about equal.
+    """Return the bucket of each value; values of one bucket are nearly equal.
 
     The bounds of a bucket are ``ACCURACY`` from its middle (DDSketch, VLDB 2019).
     """
@@ -162,7 +161,7 @@ def percentile(counts: Counter[int], percentage: float) -> float:
 
 
 _BATCH = 2**16
-"""Rows added at once; fewer cost time, more cost memory."""
+"""Rows added at once: a compromise between time and memory."""
 
 _PERIODS = {"day": "%Y-%m-%d", "month": "%Y-%m"}
 NONE = "NONE"
@@ -176,12 +175,12 @@ _BEYOND = ("slot_seconds", "waited", "started", "requested", "used", "requests")
 class GroupTotal:
     """The sums of one group of records.
 
-    A *run* is one attempt at a job or array task; PE tasks are not runs. A *job* is counted where
-    its last run ended, so that repeated attempts count once.
+    A *run* is one attempt at a job or array task; PE tasks are not runs. A *job* is counted with
+    its last run, so that repeated attempts count once.
     """
 
     key: dict[str, str | int]
-    """The values that its records share, by the names of the scheduler's keys."""
+    """The common values of its records, by the scheduler's names of keys."""
     sums: dict[str, float]
     cpu: float = 0.0
     records: int = 0
@@ -190,14 +189,14 @@ class GroupTotal:
     outcomes: Counter[str] = field(default_factory=Counter)
     """Number of runs by outcome: Grid Engine's ``Outcome``, Slurm's state."""
     failed: int = 0
-    """Runs that neither completed nor were queued again."""
+    """Runs that neither completed nor were requeued."""
     slot_seconds: float = 0.0
     """Wall-clock time times slots, of the runs."""
     waited: float = 0.0
     """Seconds between submission and start, of all runs that started."""
     started: int = 0
     requested: float = 0.0
-    """Bytes of memory requested, of the runs that requested any."""
+    """Bytes of memory requested, in the runs with a request."""
     used: float = 0.0
     """Peak bytes of the same runs."""
     requests: int = 0
@@ -223,12 +222,12 @@ class GroupTotal:
 
     @property
     def mean_requested(self) -> float | None:
-        """Bytes of memory requested: the mean of the runs that requested any."""
+        """Mean bytes of memory requested, in the runs with a request."""
         return self.requested / self.requests if self.requests else None
 
     @property
     def mean_used(self) -> float | None:
-        """Peak bytes: the mean of the same runs."""
+        """Mean peak bytes of the same runs."""
         return self.used / self.requests if self.requests else None
 
     @property
@@ -237,7 +236,7 @@ class GroupTotal:
 
 
 class Sums:
-    """Sums up tables of records; memory grows with the number of groups only."""
+    """Sums tables of records; memory grows only with the number of groups."""
 
     def __init__(
         self,
@@ -255,9 +254,11 @@ class Sums:
         self._pending: list[pa.Table] = []
         self._hosts: dict[str, str] = {}
         keys = self.by or ("all",)
-        self._sums = _Fold(keys, (*scheduler.sums, "records", *(() if self._is_short else _BEYOND)))
-        self._ends = _Fold((*dict.fromkeys((*keys, OUTCOME)), "ends_job"), ("records",))
-        self._buckets = {name: _Fold((*keys, "bucket"), ("records",)) for name in MEASURES}
+        self._sums = _KeyedSums(
+            keys, (*scheduler.sums, "records", *(() if self._is_short else _BEYOND))
+        )
+        self._ends = _KeyedSums((*dict.fromkeys((*keys, OUTCOME)), "ends_job"), ("records",))
+        self._buckets = {name: _KeyedSums((*keys, "bucket"), ("records",)) for name in MEASURES}
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -289,11 +290,11 @@ class Sums:
             self._add_runs(columns)
 
     def _key(self, table: pa.Table, name: str) -> Any:
-        """Return the column to group by, with the values that are shown."""
+        """Return the column to group by, with the values to display."""
         column = table[self.scheduler.keys[name]]
         if name in _PERIODS:
             column = period(column, _PERIODS[name])
-        if name == "host":  # the first spelling is shown, as in qacct
+        if name == "host":  # the first spelling is displayed, like in qacct
             return each(
                 [column], lambda host: self._hosts.setdefault(host.lower(), host), pa.string()
             )
@@ -337,7 +338,7 @@ class Sums:
         return [found[key] for key in sorted(found)]
 
 
-class _Fold:
+class _KeyedSums:
     """Sums by key, continued from one table to the next."""
 
     def __init__(self, keys: Sequence[str], numbers: Sequence[str]) -> None:

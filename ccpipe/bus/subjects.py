@@ -10,7 +10,7 @@ replace::
     events.nodestate = "cc.node.state"
 
 Events of each class may have a subject of their own; the others keep the template ``events``,
-which ``"*"`` replaces beside them.
+which ``"*"`` replaces in the same table.
 """
 
 import functools
@@ -35,13 +35,13 @@ TEMPLATES = {
 """``{name}`` is the event class, log component or Sonar type; ``{hostname}`` may be used too."""
 
 KEPT = ("metrics", "events", "log", "sonar")
-"""What the stream of a cluster stores. Control is request and reply, and not stored."""
+"""Subjects stored in a cluster's stream. Control is request and reply, and not stored."""
 
 REQUESTED_BY = "Ccpipe-Requested-By"
 """Header of a control request: its claimed sender. It is logged and proves nothing."""
 
 PLACEHOLDERS = ("cluster", "hostname", "name", "method")
-"""Placeholders of all templates; those of events also have ``{function}``."""
+"""Placeholders of all templates; events also have ``{function}``."""
 
 _EVENTS = "events."
 """Prefix of the template names for one event class."""
@@ -189,7 +189,7 @@ class Subjects(msgspec.Struct, frozen=True):
 
 
 def _flat(subjects: Mapping[str, str | Mapping[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield templates by name; those of the table ``events`` as ``events.<class>``."""
+    """Yield templates by name; entries of the table ``events`` as ``events.<class>``."""
     for name, given in subjects.items():
         if isinstance(given, str):
             yield name, given

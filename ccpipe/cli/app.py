@@ -17,7 +17,7 @@ from cyclopts.exceptions import (
 from ccpipe import __version__
 from ccpipe.cli import COMMANDS, DIRECTORIES, print_commands
 from ccpipe.cli.console.help import command_entry, print_help, subcommands
-from ccpipe.errors import ConfigError, UsageError
+from ccpipe.errors import ConfigError, UsageError, invalid_choice
 from ccpipe.terminal import listed, printable
 
 HELP_FLAGS = ("--help", "-h")
@@ -88,7 +88,7 @@ def _explain(error: CycloptsError) -> str:
         name = error.token.keyword or error.argument.name.lstrip("-").upper()
         value = printable(error.token.value)
         if choices:
-            return f"{name}: {value!r} is none of {', '.join(choices)}"
+            return f"{name}: {invalid_choice(value, choices)}"
         kind = getattr(error.target_type, "__name__", "value").replace("int", "whole number")
         return f"{name}: not a {kind}: {value!r}"
     return str(error).rstrip(".")
@@ -114,7 +114,7 @@ def start_logging() -> None:
 
 
 class PrintableFormatter(logging.Formatter):
-    """Escapes what is not printable in log lines: subjects and errors come from other programs."""
+    """Escapes unprintable characters in log lines: subjects and errors are from other programs."""
 
     def format(self, record: logging.LogRecord) -> str:
         return "\n".join(map(printable, super().format(record).split("\n")))

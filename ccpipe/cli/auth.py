@@ -1,5 +1,6 @@
 """``ccpipe auth``: permissions on the broker."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from cyclopts import App
@@ -7,7 +8,7 @@ from cyclopts import App
 from ccpipe.bus.nats.accounts import ROLES, ensure_domains, ensure_keys, write_site
 from ccpipe.cli.console.options import Nodes, SiteOptions
 from ccpipe.cli.console.output import Output, print_json, print_table
-from ccpipe.errors import CreateError, UsageError
+from ccpipe.errors import CreateError, DataError, UsageError, create_reason
 from ccpipe.formats.nodelist import compress, expand
 from ccpipe.terminal import note
 
@@ -63,7 +64,7 @@ def init(
     """
     cluster = where.site().cluster
     names = {
-        "node": [name for text in node or () for name in expand(text)],
+        "node": _nodes(node or ()),
         "bridge": bridge or ["bridge"],
         "operator": operator or ["operator"],
         "viewer": viewer or ["viewer"],
@@ -74,7 +75,7 @@ def init(
             ensure_keys(directory, role, names[role])
         ensure_domains(directory, domain or ())
     except OSError as error:
-        raise CreateError(f"{directory}: {error.strerror}") from None
+        raise CreateError(f"{directory}: {create_reason(error)}") from None
     users = write_site(directory, cluster)
     if not any(user.role == "node" for user in users):
         raise UsageError("no node given, such as --node 'f[01-88]'")
@@ -88,6 +89,13 @@ def init(
     print_table(rows, ["ROLE", "WHO", "SEEDS"])
     broker, site = directory / "nats.conf", directory / "ccpipe.toml"
     note(f"{broker} is for the broker, {site} for nodes and bridges")
+
+
+def _nodes(lists: Iterable[str]) -> list[str]:
+    try:
+        return [name for text in lists for name in expand(text)]
+    except DataError as error:
+        raise UsageError(f"--node: {error}") from None
 
 
 def _seed(directory: Path, role: str, name: str = "") -> Path:

@@ -104,7 +104,7 @@ async def backfill(
                 nodes,
             ),
             format=format,
-            name=" ".join([from_, *places, *_said(start, end), "to", str(to)]),
+            name=" ".join([from_, *places, *_describe_range(start, end), "to", str(to)]),
             checkpoint=checkpoint,
             rate=rate,
             on_progress=progress.show,
@@ -150,7 +150,7 @@ def _stored(
     return from_postgres(place, password_file, nodes)
 
 
-def _said(start: datetime | None, end: datetime | None) -> Iterator[str]:
+def _describe_range(start: datetime | None, end: datetime | None) -> Iterator[str]:
     for word, time in (("from", start), ("until", end)):
         if time is not None:
             yield f"{word} {time.isoformat()}"

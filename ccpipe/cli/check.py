@@ -59,7 +59,7 @@ class Finding(msgspec.Struct, frozen=True):
     """A measured value."""
 
     label: str
-    """What was measured: a node, a durable name or a stream."""
+    """A node, a durable name or a stream."""
     status: Status
     text: str
     value: float | None = None
@@ -261,11 +261,11 @@ async def streams(
         findings.extend(
             Finding(each.stream, Status.WARNING, str(each))
             for each in found.differences
-            if each.now != ABSENT  # the first bridge makes it
+            if each.now != ABSENT  # the first bridge creates it
         )
         for stream in found.streams:
             amount, maximum = stream.state.bytes, stream.max_bytes
-            text = f"{stream.name} holds {in_bytes(amount)}"
+            text = f"{stream.name} has {in_bytes(amount)}"
             findings.append(Finding(stream.name, Status.OK, text, amount, "B", maximum=maximum))
 
 

@@ -16,12 +16,12 @@ fi"""
 """The library's script defines a function only; zsh has to call it, from a file in $fpath too."""
 
 _ZSH_MESSAGE = re.compile(r"^ +'\*:(?:[^':\\]|\\.|'\\'')*' \\\n", re.MULTILINE)
-"""What describes arguments that nothing completes; with it, zsh lists options but inserts none."""
+"""Descriptions of arguments without completion; with them, zsh lists options but inserts none."""
 
 
 _ZSH_ARGUMENTS = "_arguments -C "
-"""Begins what is known of a command that has commands of its own. Behind one of these, options are
-those of that one: without ``-A``, zsh takes a name that both have for the outer command's."""
+"""Begins the specification of a command with subcommands. Without ``-A``, zsh takes an option of a
+subcommand for the outer command's if both have one of that name."""
 
 
 def completion(shell: Shell | None = None, /) -> None:
@@ -40,7 +40,7 @@ def completion(shell: Shell | None = None, /) -> None:
         Name of the shell.
     """
     if shell is None:
-        raise UsageError("which shell? `ccpipe completion bash`, zsh or fish")
+        raise UsageError("SHELL is missing (one of bash, zsh, fish); see ccpipe completion --help")
     from ccpipe.cli.app import app
 
     script = app.generate_completion(shell=shell).rstrip()

@@ -31,7 +31,7 @@ Examples: ccpipe control get --node f01
     help_format="plaintext",
 )
 
-READABLE = "What to read, such as rapl, freq, topology, config or collectors."
+READABLE = "The control to read, such as rapl, freq, topology, config or collectors."
 
 _ERRORS: dict[str, type[CcpipeError]] = {
     "unknown": UsageError,
@@ -45,7 +45,7 @@ _ERRORS: dict[str, type[CcpipeError]] = {
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Recipients:
-    """Which nodes are asked, about which of their devices, and how their replies are shown."""
+    """The nodes of a request, their devices, and the format of replies."""
 
     node: Nodes = None
 
@@ -79,7 +79,7 @@ async def get(
       ccpipe control get rapl.pkg_limit_1 --type socket --id 0 --node f01
       ccpipe control get interval
     """
-    await _ask(where, name, None, to)
+    await _request(where, name, None, to)
 
 
 @control.command
@@ -106,10 +106,10 @@ async def put(
     """
     if not to.node:
         raise UsageError("--node is missing: to set a value, name the nodes")
-    await _ask(where, name, value, to)
+    await _request(where, name, value, to)
 
 
-async def _ask(where: SiteOptions, name: str, value: str | None, to: Recipients) -> None:
+async def _request(where: SiteOptions, name: str, value: str | None, to: Recipients) -> None:
     site = where.site()
     timeout = seconds(to.wait, "--wait") or 0
     names = list(dict.fromkeys(node for text in to.node or () for node in expand(text))) or [""]

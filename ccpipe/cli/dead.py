@@ -32,7 +32,7 @@ from ccpipe.formats.rfc3339 import rfc3339
 from ccpipe.sinks.dead_letter_file import MODE
 from ccpipe.sinks.disk import AppendFile
 from ccpipe.telemetry import Telemetry
-from ccpipe.terminal import Progress, data_for_stdout, note, plural, printable
+from ccpipe.terminal import Progress, data_for_stdout, listed, note, plural, printable
 
 
 class DeadLetterStore(Protocol):
@@ -74,21 +74,23 @@ class Filter:
                 found += 1
                 if found == self.count:
                     return
+        if self.id and not found:
+            raise MissingInputError(f"no dead letter with ID {listed(self.id)}")
 
     def _matches(self, letter: StoredDeadLetter) -> bool:
         return (
             (not self.id or letter.id in self.id)
-            and (self.reason is None or _holds(letter.reason, self.reason))
-            and (self.origin is None or _holds(letter.origin, self.origin))
+            and (self.reason is None or _contains(letter.reason, self.reason))
+            and (self.origin is None or _contains(letter.origin, self.origin))
         )
 
 
-def _holds(text: str, pattern: str) -> bool:
+def _contains(text: str, pattern: str) -> bool:
     return fnmatch.fnmatchcase(text, f"*{pattern}*")
 
 
 class FileDeadLetters:
-    """Dead letters in a file; replayed ones are recorded in a file beside it."""
+    """Dead letters in a file; replayed ones are recorded in FILE.replayed."""
 
     def __init__(self, path: Path) -> None:
         """Read the file at `path`; raises MissingInputError if it is not a file to be opened."""
@@ -96,7 +98,7 @@ class FileDeadLetters:
         self.journal = path.with_name(f"{path.name}.replayed")
         self.damaged = self.replayed = 0
         try:
-            if not stat.S_ISREG(path.stat().st_mode):  # positions in it are the letters' IDs
+            if not stat.S_ISREG(path.stat().st_mode):  # positions in it are the IDs
                 raise MissingInputError(f"{path}: not a regular file")
             self._file = path.open("rb")
         except OSError as error:
@@ -204,7 +206,7 @@ class DeadLetterReplay:
             await asyncio.sleep(len(window) / self.rate)
 
     def messages(self, letter: StoredDeadLetter) -> list[Outgoing]:
-        """Return a dead letter's messages: on its original subject, else on those of its records.
+        """Return a dead letter's messages: on its original subject, else on its records' subjects.
 
         Both only if they are data subjects of the cluster: anyone may write an origin into a file.
 
@@ -243,7 +245,7 @@ dead = App(
     help="""List, show and replay dead letters.
 
 Lines that could not be parsed, and records that a store rejected, are stored with the
-reason on <cluster>.dead, or in a file if there is no broker. The commands read the bus,
+reason on <cluster>.dead, or in a file without a broker. The commands read the bus,
 or the given file.
 
 Examples: ccpipe dead list --reason 'no such database'
@@ -281,7 +283,7 @@ async def list_(
     """
     found = 0
     rows: list[list[str]] = []
-    async with _letters(file, where) as letters:
+    async with _store(file, where) as letters:
         async for letter in which.apply(letters.read()):
             found += 1
             if output == "json":
@@ -317,7 +319,7 @@ async def show(
       ccpipe dead show --reason 'missing' > corrected.lp
       ccpipe dead show dead.lp --count 10
     """
-    async with _letters(file, where) as letters:
+    async with _store(file, where) as letters:
         async for letter in which.apply(letters.read()):
             if reasons:
                 note(f"{letter.id}: {printable(letter.origin or '?')}: {printable(letter.reason)}")
@@ -364,7 +366,7 @@ async def replay(
     if rate < 0:
         raise UsageError("--rate must be at least 0")
     site = where.site()
-    async with _connected(where) as bus, _letters(file, where, bus) as letters:
+    async with _connected(where) as bus, _store(file, where, bus) as letters:
         work = DeadLetterReplay(bus, site, lenient=lenient, rate=rate, to=to)
         chosen = which.apply(letters.read())
         if dry_run:
@@ -390,7 +392,7 @@ async def _connected(where: SiteOptions) -> AsyncIterator[Connection]:
 
 
 @contextlib.asynccontextmanager
-async def _letters(
+async def _store(
     file: Path | None, where: SiteOptions, bus: Connection | None = None
 ) -> AsyncIterator[DeadLetterStore]:
     if file is not None:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from ccpipe.cli.recipe.shipped import directory, recipes
-from ccpipe.errors import CreateError, UsageError
+from ccpipe.errors import CreateError, UsageError, create_reason, invalid_choice
 from ccpipe.terminal import listed
 
 CONFIG = """\
@@ -62,7 +62,7 @@ def init(
     known = recipes()
     for name in recipe or ():
         if name not in known:
-            raise UsageError(f"--recipe {name}: known are {', '.join(known)}")
+            raise UsageError(f"--recipe: {invalid_choice(name, known)}")
     shipped = directory()
     config = CONFIG.format(
         cluster=json.dumps(cluster, ensure_ascii=False),  # JSON's strings are TOML's
@@ -96,4 +96,4 @@ def _write(target: Path, files: dict[Path, str]) -> None:
             with (target / path).open("x", encoding="utf-8") as file:
                 file.write(text)
     except OSError as error:
-        raise CreateError(f"{error.filename or target}: {error.strerror}") from None
+        raise CreateError(f"{error.filename or target}: {create_reason(error)}") from None

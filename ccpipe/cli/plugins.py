@@ -49,9 +49,9 @@ def plugins(
 ) -> None:
     """List sources, collectors, translators and sinks.
 
-    Shows built-in plug-ins and those of other packages: where each comes from,
-    and whether it is usable or what must be installed first. With a NAME, shows
-    its options in a recipe: type, default, meaning.
+    Shows built-in plug-ins and other packages' ones, with the package of each, and
+    whether it is usable or what must be installed first. With a NAME, shows its
+    options in a recipe: type, default, meaning.
 
     Examples:
       ccpipe plugins

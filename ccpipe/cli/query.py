@@ -40,7 +40,7 @@ def query(
     sql
         One statement; - reads it from standard input.
     dir_
-        Directory of the Parquet files; default: that of `ccpipe up`.
+        Directory of the Parquet files; default: where `ccpipe up` writes them.
     output
         table for people; json (one object per line) or csv for programs.
     """

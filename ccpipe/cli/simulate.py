@@ -18,7 +18,7 @@ from ccpipe.cli.console.options import SiteOptions, seconds
 from ccpipe.errors import CreateError, UsageError
 from ccpipe.pipeline import wait_for_event
 from ccpipe.process.signals import stop_signals
-from ccpipe.simulate import Payload, Shape, SimulatedCluster
+from ccpipe.simulate import Payload, SimulatedCluster, SimulationOptions
 from ccpipe.simulate.publisher import PayloadPublisher, Times
 from ccpipe.simulate.series import NodeParts
 from ccpipe.telemetry import Telemetry
@@ -52,7 +52,7 @@ async def simulate(
 ) -> None:
     """Publish the data of a simulated cluster of any size.
 
-    The metrics are those of ccpipe's collectors; jobs start and end, nodes fail,
+    The metrics are the collectors'; jobs start and end, nodes fail,
     and data can be late, malformed or duplicated. Jobs still running at the end
     or on Ctrl-C are cancelled. The same seed and times give the same data. At a
     speed other than 1, timestamps end now.
@@ -102,7 +102,7 @@ async def simulate(
     site = where.site()
     pace = _pace(speed)
     wanted = seconds(for_, "--for")
-    shape = Shape(
+    shape = SimulationOptions(
         nodes=_positive(nodes, "--nodes"),
         metrics=_positive(metrics, "--metrics"),
         parts=NodeParts(hwthread=_positive(hwthreads, "--hwthreads"), accelerator=gpus),
@@ -113,6 +113,9 @@ async def simulate(
         broken=broken,
         repeated=repeated,
     )
+    for option, fraction in (("--late", late), ("--broken", broken), ("--repeated", repeated)):
+        if not 0 <= fraction <= 1:
+            raise UsageError(f"{option}: expected a fraction from 0 to 1, got {fraction:g}")
     if shape.sonar_interval % shape.interval:
         raise UsageError("--sonar: expected a multiple of --interval")
     if report and dry_run:

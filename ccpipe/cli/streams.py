@@ -143,12 +143,12 @@ def _process(owner: str) -> str:
 
 def _report(found: Survey) -> None:
     if not found.streams:
-        note("no stream stores this cluster's messages; the first bridge makes it")
+        note("no stream stores this cluster's messages; the first bridge creates it")
     for stream in found.streams:
         if stream.config.get("num_replicas", 1) == 1 and stream.config.get("storage") == "file":
             note(
-                f"{printable(stream.name)} has one copy: a power cut of the server can cost what "
-                "came within its sync_interval (docs/operations/nats.md)"
+                f"{printable(stream.name)} has one replica: a power failure of the server can lose "
+                "messages of the last sync_interval (docs/operations/nats.md)"
             )
     for difference in found.differences:
         note(printable(str(difference)), "yellow")

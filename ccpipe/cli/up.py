@@ -23,7 +23,7 @@ from ccpipe.bus.nats.server import NatsServer, free_port
 from ccpipe.bus.subjects import escape
 from ccpipe.cli.console.options import ExitAfter, On, SiteOptions, check_port, seconds
 from ccpipe.config import ENVIRONMENT, Interval, Recipe, Site, state_directory
-from ccpipe.errors import ConfigError, CreateError, MissingExtra, UsageError
+from ccpipe.errors import ConfigError, CreateError, MissingExtra, UsageError, create_reason
 from ccpipe.process import child
 from ccpipe.process.background import background
 from ccpipe.process.signals import stop_signals
@@ -108,7 +108,7 @@ async def up(
         sync = f"{seconds(sync, '--sync') or 0:.3f}s"
     telemetry = Telemetry()
     async with contextlib.AsyncExitStack() as stack:
-        stack.enter_context(_alone_in(directory))
+        stack.enter_context(_exclusive(directory))
         if site.telemetry.listen:
             stack.callback(telemetry.serve(site.telemetry.listen).close)
         url = ",".join(site.bus.servers)
@@ -134,7 +134,7 @@ async def up(
         if page is not None:
             shown = Child("dashboard", page.arguments, environment, stop, telemetry, vital=False)
             await stack.enter_async_context(shown)
-        _greet(site, url, directory, roll, page, "" if is_found else f" --config {config}")
+        _print_welcome(site, url, directory, roll, page, "" if is_found else f" --config {config}")
         if duration is not None:
             asyncio.get_running_loop().call_later(duration, stop.set)
         await stop.wait()
@@ -207,13 +207,13 @@ class Child:
 
 
 @contextlib.contextmanager
-def _alone_in(directory: Path) -> Iterator[None]:
+def _exclusive(directory: Path) -> Iterator[None]:
     """Lock the data directory; raises UsageError if another has it, else CreateError."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         lock = (directory / "lock").open("w")
     except OSError as error:
-        raise CreateError(f"--dir {directory}: {error.strerror}") from None
+        raise CreateError(f"--dir {directory}: {create_reason(error)}") from None
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -289,7 +289,7 @@ def _is_of_recipes(variable: str) -> bool:
     return variable.startswith(ENVIRONMENT) and key in _RECIPE_KEYS
 
 
-def _greet(
+def _print_welcome(
     site: Site, url: str, directory: Path, roll: str, page: Dashboard | None, option: str
 ) -> None:
     address = url.rpartition("@")[2].removeprefix("nats://")
@@ -304,7 +304,7 @@ def _greet(
   dashboard  {shown}
   server     nats://{address}
   Parquet    {directory / "parquet"} (a file every {roll})
-  dead       {directory / "dead.lp"} (dead letters; absent if there are none)
+  dead       {directory / "dead.lp"} (dead letters, if any)
 
 Next, in another shell:
   {ccpipe} tail{option} --name cpu_load

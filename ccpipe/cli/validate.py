@@ -148,6 +148,8 @@ def is_data(path: Path) -> bool:
     if suffix not in {".toml", *LINE_SUFFIXES}:
         if not path.exists():
             raise MissingInputError(f"{path}: neither a file nor the name of a recipe")
+        if path.is_dir():
+            raise MissingInputError(f"{path}: is a directory")
         known = ", ".join(sorted(LINE_SUFFIXES))
         raise UsageError(f"{path}: unknown suffix (expected .toml, {known}); use --format for data")
     return suffix in LINE_SUFFIXES

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from ccpipe.errors import ConfigError, suggestion
+from ccpipe.errors import ConfigError, invalid_choice, suggestion
 
 
 class Duration(float):
@@ -101,12 +101,35 @@ def _explain(text: str, tree: Any, kind: Any) -> tuple[str, str, str]:
     place, kind = _follow(place, tree, kind)
     key = re.search(r"(?:unknown|missing required) field `(.*)`", reason, re.DOTALL)
     if key is None:
-        return place, reason.replace("object`", "table`"), place
+        return place, _in_words(reason, kind), place
     culprit = ".".join(filter(None, (place, key[1])))
     if "missing" in reason:
         return place, f"the key {key[1]!r} is missing", culprit
     hint = suggestion(key[1], sorted(field_types(kind)))
     return place, f"unknown key {key[1]!r}; {hint}", culprit
+
+
+_KINDS = {
+    "str": "text",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+    "null": "nothing",
+}
+"""What msgspec's names of types are for those who write TOML."""
+
+
+def _in_words(reason: str, kind: Any) -> str:
+    """Return the reason of a msgspec error in words of TOML."""
+    if found := re.fullmatch(r"Invalid enum value (.*)", reason, re.DOTALL):
+        return invalid_choice(found[1].strip("'"), typing.get_args(kind))
+    if not (found := re.fullmatch(r"Expected `(.*?)`(.*)", reason, re.DOTALL)):
+        return reason
+    expected = " or ".join(_KINDS.get(name, name) for name in found[1].split(" | "))
+    rest = re.sub(r", got `(.*)`", lambda got: f", got {_KINDS.get(got[1], got[1])}", found[2])
+    return f"expected {expected}{rest}"
 
 
 def _follow(place: str, tree: Any, kind: Any) -> tuple[str, Any]:
@@ -132,7 +155,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def type_at(kind: Any, path: Sequence[str]) -> Any:
-    """Return the declared type of the value at a key path; Any if there is none."""
+    """Return the declared type of the value at a key path; Any if the path is unknown."""
     return functools.reduce(type_inside, path, kind)
 
 

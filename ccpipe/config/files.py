@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ccpipe.errors import ConfigError, CreateError, MissingInputError
+from ccpipe.errors import ConfigError, CreateError, MissingInputError, create_reason
 
 
 def find_config() -> Path | None:
@@ -39,7 +39,7 @@ def read_secret(option: str, path: str) -> str:
         raise ConfigError(f"{option}: is missing")
     secret = read_text(option, path).strip()
     if not secret or not secret.isprintable():
-        raise ConfigError(f"{option}: {path} does not hold one line of text")
+        raise ConfigError(f"{option}: {path} is not one line of text")
     return secret
 
 
@@ -61,8 +61,7 @@ def make_directory_of(option: str, path: Path) -> None:
         if not os.access(directory, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
-        blocked = isinstance(error, FileExistsError | NotADirectoryError)
-        reason = "not a directory" if blocked else error.strerror
+        reason = create_reason(error)
         raise CreateError(
             f"{option}: {path}: no file can be created in {directory} ({reason}): create that "
             f"directory for this user, or set {option} to another path"
@@ -86,5 +85,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise MissingInputError(f"{path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # syntax, UTF-8, huge numbers, nesting depth
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not a text file: byte {error.start} is not UTF-8") from None
+    except (ValueError, RecursionError) as error:  # syntax, huge numbers, nesting depth
         raise ConfigError(f"{path}: not TOML: {error}") from None

@@ -50,7 +50,7 @@ def load(
     naming the file, the key path and, for an unknown key, the most similar one.
     """
     tree: dict[str, Any] = merge_tables(dict(below or {}), read_toml(path) if path else {})
-    origins: dict[str, str] = {}  # of values that do not come from the file
+    origins: dict[str, str] = {}  # of values that are not from the file
     for name, stems, text in _variables(os.environ if environ is None else environ):
         if stems[0] in field_types(kind) or stems[0] not in field_types(Recipe):
             set_at_path(tree, stems, split_list(text, type_at(kind, stems)), name)

@@ -41,7 +41,7 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     stream_size: Size = Size(2**30)
     """Maximum size of the stream; for a full stream see ``stream_discard``."""
     stream_discard: Literal["old", "new"] = "old"
-    """What a full stream discards: ``old`` deletes the oldest messages, even unread ones; ``new``
+    """Policy of a full stream: ``old`` deletes the oldest messages, even unread ones; ``new``
     rejects new messages, which publishers then keep in their spool."""
     stream_replicas: Annotated[int, msgspec.Meta(ge=1, le=5)] = 1
     """Number of servers of a JetStream cluster that store each message; see
@@ -52,7 +52,7 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     stream_mirror: str = ""
     """Domain, or ``domain/stream``, whose stream this one mirrors."""
     domain: str = ""
-    """JetStream domain, such as a leaf node's; default: that of the connected server."""
+    """JetStream domain, such as a leaf node's; default: the connected server's."""
     stream_partitions: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
     """Number of partitions that bridges of one recipe share; each partition is read in order by
     one bridge; see ``docs/operations/scale.md``."""
@@ -116,7 +116,7 @@ def check_tag(key: str, text: str) -> None:
 
 
 class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a node publishes, and how often."""
+    """Data published by a node, and intervals."""
 
     interval: Interval = Interval(10)
     """Time between two samples of a metric."""

@@ -62,7 +62,7 @@ class ParquetHistory:
         except ImportError:
             raise MissingExtra("duckdb", "dashboard") from None
         if directory.exists() and not directory.is_dir():
-            raise UsageError(f"--lake: {directory} is no directory")
+            raise UsageError(f"--lake: {directory} is not a directory")
         self._duckdb = duckdb
         self.directory = directory
         self._one_at_a_time = asyncio.Lock()
@@ -83,7 +83,7 @@ class ParquetHistory:
             except self._duckdb.InterruptException:
                 raise UnavailableError(
                     f"reading {self.directory} takes more than {QUERY_SECONDS:.0f} s; "
-                    "ask for a shorter time"
+                    "select a shorter time"
                 ) from None
             except (self._duckdb.Error, OSError) as error:
                 raise UnavailableError(f"{self.directory}: {str(error)[:300]}") from None

@@ -120,7 +120,7 @@ class DashboardServer:
             )
         except OSError as error:
             reason = system_reason(error)
-            raise ConfigError(f"cannot listen at {self.host}:{self.port}: {reason}") from None
+            raise UnavailableError(f"cannot listen on {self.host}:{self.port}: {reason}") from None
         if not self.port:
             self.port = int(self._runner.addresses[0][1])
         return self
@@ -141,7 +141,7 @@ class DashboardServer:
             return _refused(403, "this dashboard is for this machine only")
         origin = request.headers.get("Origin")
         if origin is not None and origin.partition("://")[2] != request.headers.get("Host"):
-            return _refused(403, "another page asks")
+            return _refused(403, "request of another page")
         needs_token = request.path.startswith("/api/") and request.path != "/api/login"
         if needs_token and not self._is_allowed(request):
             return _refused(401, "the token is missing or wrong")
@@ -190,7 +190,7 @@ class DashboardServer:
     async def _file(self, request: web.Request) -> web.Response:
         file = self._files.get(request.match_info["path"] or "index.html")
         if file is None:
-            return _refused(404, "there is no such page")
+            return _refused(404, "page not found")
         headers = {"ETag": f'"{file.tag}"', "Cache-Control": "no-cache"}
         if request.headers.get("If-None-Match") == headers["ETag"]:
             return web.Response(status=304, headers=headers)
@@ -287,7 +287,7 @@ def _address(listen: str) -> tuple[str, int]:
         parts = urlsplit(f"//{listen}")
         port = parts.port
     except ValueError as error:
-        raise ConfigError(f"cannot listen at {listen!r}: {error}") from None
+        raise UsageError(f"--listen: {listen!r}: {error}") from None
     if port is None:
-        raise ConfigError(f"cannot listen at {listen!r}: the port is missing")
+        raise UsageError(f"--listen: expected HOST:PORT, got {listen!r}")
     return parts.hostname or "127.0.0.1", port

@@ -2,7 +2,7 @@
 
 A frame is JSON and columns of 32-bit floats: the length of the JSON (4 bytes, little-endian), the
 JSON padded with blanks to a multiple of 4, and the floats as the machine has them (little-endian on
-all that ccpipe runs on). NaN, which JSON cannot say, stands for a missing value.
+all that ccpipe runs on). NaN, which JSON cannot represent, marks a missing value.
 """
 
 import struct
@@ -300,7 +300,7 @@ def _extremes(row: Sequence[float], count: int) -> list[float]:
 
 
 class Events(PageView[EventsQuery]):
-    """Events and log messages as they come."""
+    """Events and log messages as they arrive."""
 
     def _content(self) -> "tuple[dict[str, Any], array[float] | None]":
         return {"entries": self.new_entries(1000)}, None

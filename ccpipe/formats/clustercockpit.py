@@ -1,7 +1,7 @@
 """Payloads of cc-backend's events of the classes ``job``, ``nodestate`` and ``topology``.
 
-Its decoder refuses unknown keys, so only these may be written. Fields with their default value
-are left out.
+Its decoder rejects unknown keys, so only these may be written. Fields with their default value
+are omitted.
 
 Source: cc-lib's ``schema/job.go``; cc-backend's ``internal/api/nats.go`` and its documentation
 of a cluster's topology.
@@ -30,17 +30,17 @@ class JobTag(msgspec.Struct, omit_defaults=True):
     type: str = ""
     name: str = ""
     scope: str = ""
-    """Who sees it: ``admin``, or everybody."""
+    """Visibility: ``admin``, or empty for all users."""
 
 
 class StartJob(msgspec.Struct, omit_defaults=True):
-    """The event ``start_job``: cc-backend's ``schema.Job`` without what it computes itself."""
+    """The event ``start_job``: cc-backend's ``schema.Job`` without the fields that it computes."""
 
     jobId: int  # noqa: N815 - cc-backend's keys, here and below
     user: str
     cluster: str
     startTime: int  # noqa: N815
-    """Seconds since the epoch, as all times here."""
+    """Seconds since the epoch, like all times in this module."""
     numNodes: int  # noqa: N815
     """The number of resources."""
     resources: list[Resource]
@@ -90,11 +90,11 @@ STATES = (
 
 
 class NodeState(msgspec.Struct, omit_defaults=True):
-    """One node of the event ``nodestate``; a number that is not known is left out."""
+    """One node of the event ``nodestate``; unknown numbers are omitted."""
 
     hostname: str
     states: list[str] = []
-    """cc-backend knows allocated, reserved, idle, down and mixed, and takes the first of them."""
+    """cc-backend uses the first of allocated, reserved, idle, down and mixed."""
     cpusAllocated: int | None = None  # noqa: N815
     memoryAllocated: int | None = None  # noqa: N815
     """MB."""
@@ -117,7 +117,7 @@ def encode_node_states(cluster: str, nodes: Sequence[NodeState]) -> Iterator[str
 
 
 class Accelerator(msgspec.Struct, omit_defaults=True):
-    """An accelerator of a node; cc-backend knows ``id``, ``type`` and ``model``."""
+    """An accelerator of a node; cc-backend reads ``id``, ``type`` and ``model``."""
 
     id: str
     type: str = ""

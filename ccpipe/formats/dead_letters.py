@@ -1,4 +1,4 @@
-"""A file of dead letters: for each a comment that describes it, then its original bytes.
+"""Dead-letter files: for each dead letter a comment that describes it, then the original bytes.
 
 ::
 
@@ -6,8 +6,8 @@
     m,hostname=n1 value=1 5
 
 The file is line protocol, whose readers skip comments. `size` and `sum` (BLAKE2b of the original,
-8 bytes) make sure that what a crash or a full disk cut off is never read as something else: half
-of ``value=4711234`` is a number too.
+8 bytes) reveal a dead letter truncated by a crash or a full disk: half of ``value=4711234`` is
+also a valid number.
 """
 
 import hashlib
@@ -81,7 +81,7 @@ def read(file: BinaryIO) -> Iterator[StoredDeadLetter | Damaged]:
         letter = _letter(file, position, first)
         if letter is None:
             end = _skip(file, position + len(first))
-            reason = "a torn or edited letter" if first.startswith(PREFIX) else "not a letter"
+            reason = "truncated or edited" if first.startswith(PREFIX) else "not a dead letter"
             yield Damaged(position, reason)
             position = end
         else:

@@ -67,11 +67,11 @@ class ReadableStream(Protocol):
 
 
 class LinesBlock(NamedTuple):
-    """Some lines of a file; line numbers in ``lines.rejected`` are those of the file."""
+    """Some lines of a file; ``lines.rejected`` has line numbers of the whole file."""
 
     lines: "Lines"
     before: int
-    """Number of lines of the file before these."""
+    """Number of preceding lines in the file."""
 
     def numbered(self) -> Iterator[tuple[int, Message]]:
         """Yield the messages, each with the number of its line in the file, from 1."""
@@ -86,7 +86,7 @@ class LinesBlock(NamedTuple):
 def open_stream(path: Path) -> Iterator[ReadableStream]:
     """Open a file for reading, decompressed by its suffix (``COMPRESSED``); ``-`` is stdin.
 
-    Raises MissingInputError if the file cannot be opened, or need not end: a named pipe or a
+    Raises MissingInputError if the file cannot be opened, or may be endless: a named pipe or a
     device; UsageError if the path looks like an option; MissingExtra for ``.zst`` without the
     library.
     """
@@ -107,10 +107,10 @@ def open_stream(path: Path) -> Iterator[ReadableStream]:
 
 
 def _require_end(path: Path) -> None:
-    """Refuse a named pipe, which nobody may write to, and a device such as ``/dev/zero``.
+    """Reject named pipes, which may have no writer, and devices such as ``/dev/zero``.
 
-    Pipes that are open already, such as ``/dev/fd/63`` of a shell's ``<(command)``, end with their
-    writer.
+    Pipes that are already open, such as ``/dev/fd/63`` of a shell's ``<(command)``, are accepted:
+    they end when their writer exits.
     """
     if str(path).startswith(_OPEN_ALREADY) or str(path) == os.devnull or not path.exists():
         return
@@ -140,9 +140,8 @@ def read_blocks(
     """Decode a stream block by block, with the same result as decoding it at once.
 
     A block ends at a definite line end. A quoted string may contain line ends, so a line with an
-    open string is kept until more is read; when it is longer than `max_length`, its closing quote
-    counts as missing. Raises DataError if a line is longer than `max_length`, or compressed data
-    are damaged.
+    open string is buffered until more is read; beyond `max_length`, its closing quote counts as
+    missing. Raises DataError if a line is longer than `max_length`, or compressed data are damaged.
     """
     rest, is_open = b"", False
     before = offset = 0
@@ -174,7 +173,7 @@ def read_blocks(
 def read_piece(stream: ReadableStream, size: int = BLOCK) -> bytes:
     """Read available data, up to `size` bytes; empty at the end.
 
-    Raises DataError if the rest cannot be read, or a compressed file is truncated or damaged.
+    Raises DataError if reading fails, or a compressed file is truncated or damaged.
     """
     try:
         return stream.read1(size)
@@ -191,7 +190,7 @@ def read_piece(stream: ReadableStream, size: int = BLOCK) -> bytes:
 def read_full(stream: ReadableStream, size: int) -> bytes:
     """Read `size` bytes, fewer at the end of the stream or before damage; nothing at the end.
 
-    Raises DataError as ``read_piece`` does, once everything before was returned.
+    Raises DataError like ``read_piece``, after all preceding data were returned.
     """
     pieces: list[bytes] = []
     missing = size

@@ -1,7 +1,7 @@
-"""Selects the compiled kernels, or their twins in Python if they were not built.
+"""Selects the compiled kernels, or the Python fallback if they were not built.
 
-``CCPIPE_KERNEL=python`` forces the twins; ``CCPIPE_KERNEL=compiled`` refuses to start without the
-kernels.
+``CCPIPE_KERNEL=python`` forces the fallback; ``CCPIPE_KERNEL=compiled`` makes a missing kernel an
+error.
 """
 
 import importlib
@@ -14,7 +14,7 @@ FORMATS = ("gridengine", "lineprotocol")
 
 
 def load_kernel(package: str, name: str = "_kernel") -> ModuleType | None:
-    """Import the kernel of a package; None if its twin is to be used.
+    """Import the kernel of a package; None selects the Python fallback.
 
     Raises ConfigError if ``CCPIPE_KERNEL`` has another value, or requires a kernel that was not
     built.
@@ -28,7 +28,7 @@ def load_kernel(package: str, name: str = "_kernel") -> ModuleType | None:
         return importlib.import_module(f"{package}.{name}")
     except ImportError as error:
         if wanted:
-            raise ConfigError(f"CCPIPE_KERNEL asks for the compiled kernel: {error}") from None
+            raise ConfigError(f"CCPIPE_KERNEL requires the compiled kernel: {error}") from None
         return None
 
 

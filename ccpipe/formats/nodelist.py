@@ -1,4 +1,4 @@
-"""Lists of nodes in brackets: ``c[1-3,5]-[2-4].fox``, as Slurm and Sonar write them.
+"""Node lists with bracketed ranges, as Slurm and Sonar write them: ``c[1-3,5]-[2-4].fox``.
 
 ::
 
@@ -7,12 +7,12 @@
     literal   = 1*(letter / digit / "." / "_" / "-" / any character beyond ASCII)
     range     = "[" number ["-" number] *("," number ["-" number]) "]"
 
-The numbers of a range are written as wide as its first one: ``n[08-10]`` is n08, n09, n10. The
-first number is no greater than the second, and none is repeated. The leftmost range varies
-slowest.
+Numbers are zero-padded to the width of the first one of their range: ``n[08-10]`` is n08, n09,
+n10. The first number must not exceed the second, and no number may be repeated. The leftmost range
+varies slowest.
 
-Source: Sonar JSON format output specification, *Type: NodeRange*; the grammar is that of Sonar's
-``src/nodelist.rs``.
+Source: Sonar JSON format output specification, *Type: NodeRange*; the grammar is
+from Sonar's ``src/nodelist.rs``.
 """
 
 import itertools
@@ -58,7 +58,7 @@ Element = tuple[Fragment, ...]
 def split(text: str) -> list[str]:
     """Split a list at the commas outside of its brackets, without changing its elements.
 
-    Raises DataError naming the position, if the text is no list of nodes.
+    Raises DataError with the position if the text is not a node list.
     """
     return [piece for piece, _ in _elements(text)]
 
@@ -68,14 +68,14 @@ def parse(text: str) -> list[Element]:
 
 
 def expand(text: str, *, limit: int = LIMIT) -> list[str]:
-    """Return all names of a list, in the specification's order.
+    """Return all names of a list, in the order of the specification.
 
-    Raises DataError if the text is no list of nodes, or holds more than `limit` names.
+    Raises DataError if the text is not a node list, or has more than `limit` names.
     """
     elements = parse(text)
     total = sum(map(_size, elements))
     if total > limit:
-        raise DataError(f"{text!r:.60} holds {total} names, more than {limit}")
+        raise DataError(f"{text!r:.60} has {total} names, more than {limit}")
     return ["".join(name) for element in elements for name in itertools.product(*_parts(element))]
 
 
@@ -84,7 +84,7 @@ def count(text: str) -> int:
 
 
 def compress(names: Iterable[str]) -> list[str]:
-    """Return names as a list, merged along one run of digits at a time.
+    """Return names as list elements, merged along one run of digits at a time.
 
     ``expand`` of the result, joined by commas, returns each name once. Names that differ in the
     width of their numbers (``n1``, ``n01``) never share an element, so that no number repeats.
@@ -93,7 +93,7 @@ def compress(names: Iterable[str]) -> list[str]:
     shapes: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
     for name in sorted(set(names)):
         if not _LITERAL.fullmatch(name):
-            raise DataError(f"{name!r:.60} cannot be the name of a node in a list")
+            raise DataError(f"{name!r:.60} is not a valid node name")
         pieces = _RUN.split(name)
         shapes.setdefault(tuple(pieces[::2]), []).append(tuple(pieces[1::2]))
     return sorted(
@@ -104,7 +104,7 @@ def compress(names: Iterable[str]) -> list[str]:
 
 def _elements(text: str) -> Iterator[tuple[str, Element]]:
     if not text:
-        raise DataError("a list of nodes must not be empty")
+        raise DataError("a node list must not be empty")
     start = position = 0
     fragments: list[Fragment] = []
     while True:
@@ -179,7 +179,7 @@ def _compressed(literals: tuple[str, ...], rows: list[tuple[str, ...]]) -> Itera
     """Yield names that share their literals, with ranges for their numbers.
 
     Each name is a box of width one in every dimension; along one dimension after the other, boxes
-    that differ only there are merged. They never overlap, so each name is there once.
+    that differ only there are merged. Boxes never overlap, so each name occurs once.
     """
     padded = [{len(t) for t in column if _is_padded(t)} for column in zip(*rows, strict=True)]
     boxes: set[_Box] = {
@@ -202,7 +202,7 @@ def _compressed(literals: tuple[str, ...], rows: list[tuple[str, ...]]) -> Itera
 
 
 _Box = tuple[tuple[int, frozenset[int]], ...]
-"""For each run of digits its width and its numbers."""
+"""Width and numbers of each run of digits."""
 
 
 def _is_padded(digits: str) -> bool:

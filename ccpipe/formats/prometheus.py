@@ -1,4 +1,4 @@
-"""Prometheus: ``Lines`` to the body of a remote write, and to the text that is scraped.
+"""Prometheus: ``Lines`` to the body of a remote write, and to the text format for scrapes.
 
 Source: *Prometheus Remote-Write 1.0 specification*; ``prompb/remote.proto`` and ``types.proto``::
 
@@ -7,9 +7,9 @@ Source: *Prometheus Remote-Write 1.0 specification*; ``prompb/remote.proto`` and
     message Label        { string name = 1; string value = 2; }
     message Sample       { double value = 1; int64 timestamp = 2; }  // milliseconds
 
-The body goes to ``POST …/api/v1/write`` under ``HEADERS``.
+The body is sent by ``POST …/api/v1/write`` with ``HEADERS``.
 
-The text is that of *Exposition formats*, version 0.0.4, under ``TEXT_TYPE``::
+The text follows *Exposition formats*, version 0.0.4, with content type ``TEXT_TYPE``::
 
     # TYPE <name> untyped
     <name>{<label>="<value>",…} <number> [<milliseconds>]
@@ -32,7 +32,7 @@ HEADERS = {
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 STALE = struct.unpack("<d", (0x7FF0000000000002).to_bytes(8, "little"))[0]
-"""The NaN that ends a series: otherwise its last value is shown for five more minutes."""
+"""The NaN that ends a series; without it, its last value is shown for five more minutes."""
 
 _MAX_LABELS = 200_000
 _MILLISECOND = 10**6
@@ -54,15 +54,15 @@ class RemoteWrite:
     def encode(self, lines: Lines) -> bytes:
         """Encode the numbers of `lines` as a compressed ``WriteRequest``.
 
-        The name of a metric is its measurement, with its field where that is not ``value``.
-        Booleans are 0 and 1; texts are left out, as Prometheus has none. The samples of a series
-        are sorted by time, one for each millisecond. Raises EncodeError if a row has no time: see
-        ``Lines.fill_missing_times``.
+        The name of a metric is its measurement, plus its field unless that is ``value``. Booleans
+        are 0 and 1; texts, which Prometheus does not support, are omitted. The samples of a series
+        are sorted by time, at most one per millisecond. Raises EncodeError if a row has no time:
+        see ``Lines.fill_missing_times``.
         """
         return bytes(self._compress(self.write_request(lines)))
 
     def write_request(self, lines: Lines) -> bytes:
-        """Encode as ``encode`` does, without compression."""
+        """Encode like ``encode``, without compression."""
         if lines.precision is None and NO_TIME in lines.times:
             raise EncodeError("a sample without time cannot be written to Prometheus")
         if self._table is not lines.table or len(self._labels) > _MAX_LABELS:
@@ -99,9 +99,9 @@ class RemoteWrite:
 
 
 def labels_of(series: Series, field: str) -> dict[str, str]:
-    """Return the labels of a metric: sorted by name, in the characters that Prometheus allows.
+    """Return the labels of a metric, sorted by name, with only the characters Prometheus allows.
 
-    Its own name is ``__name__``. Of two tags that become one label the last one counts.
+    ``__name__`` is the name of the metric. If two tags map to one label, the last one wins.
     """
     name = series.name if field == "value" else f"{series.name}_{field}"
     labels = {_RESERVED.sub("_", _LABEL_BAD.sub("_", k)): text for k, text in series.tags.items()}
@@ -117,7 +117,7 @@ def write_labels(series: Series, field: str) -> bytes:
 
 
 def text_labels(series: Series, field: str) -> tuple[str, str]:
-    """Return the name of a metric, and its labels as they stand in the text that is scraped."""
+    """Return the name of a metric, and its labels in the text format."""
     labels = labels_of(series, field)
     name = labels.pop("__name__")
     pairs = ",".join(f'{key}="{value.translate(_ESCAPES)}"' for key, value in labels.items())

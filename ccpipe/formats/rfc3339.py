@@ -1,4 +1,4 @@
-"""Times by RFC 3339: in UTC, to the nanosecond."""
+"""RFC 3339 times in UTC, with nanosecond resolution."""
 
 import functools
 import re
@@ -12,13 +12,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def rfc3339(nanoseconds: int) -> str:
     """Return a time as ``2025-02-20T05:05:51Z``, with nine decimals unless the second is whole.
 
-    Raises EncodeError outside the years 1 to 9999, which are all that RFC 3339 can express.
+    Raises EncodeError outside the years 1 to 9999, the range of RFC 3339.
     """
     seconds, rest = divmod(nanoseconds, 10**9)
     return f"{_second(seconds)}.{rest:09d}Z" if rest else f"{_second(seconds)}Z"
 
 
-@functools.lru_cache(maxsize=1024)  # records of one batch have few different seconds
+@functools.lru_cache(maxsize=1024)  # records of one batch share few seconds
 def _second(seconds: int) -> str:
     try:
         return (_EPOCH + timedelta(seconds=seconds)).isoformat().removesuffix("+00:00")
@@ -35,12 +35,12 @@ _LIMIT = 2**63
 def parse_rfc3339(text: str) -> int:
     """Return a time in nanoseconds since the epoch.
 
-    Raises DataError if the text is no time by RFC 3339, has more than nine decimals, or 64 bits do
-    not hold its nanoseconds: before 1677 or after 2262.
+    Raises DataError if the text is not an RFC 3339 time, has more than nine decimals, or its
+    nanoseconds exceed 64 bits: before 1677 or after 2262.
     """
     found = _TIME.fullmatch(text)
     if found is None:
-        raise DataError(f"not a time by RFC 3339: {text!r:.60}")
+        raise DataError(f"not an RFC 3339 time: {text!r:.60}")
     second, decimals, offset = found.groups()
     nanoseconds = _seconds(second + offset.upper()) * 10**9 + int(f"{decimals or '':0<9}")
     if not -_LIMIT < nanoseconds < _LIMIT:
@@ -53,4 +53,4 @@ def _seconds(text: str) -> int:
     try:
         return (datetime.fromisoformat(text) - _EPOCH) // timedelta(seconds=1)
     except (ValueError, OverflowError) as error:
-        raise DataError(f"not a time by RFC 3339: {text!r:.60}: {error}") from None
+        raise DataError(f"not an RFC 3339 time: {text!r:.60}: {error}") from None

@@ -1,8 +1,8 @@
 """Rows for scripts and spreadsheets: JSON lines and CSV, written and read back.
 
-JSON lines (jsonlines.org) hold one object for each message, also for ``jq``; CSV (RFC 4180, but
-with LF) one row. Its columns are always the same, whatever the tags, so that rows can be streamed.
-Files of them, as the sink ``file`` writes them, are read block by block.
+JSON lines (jsonlines.org) have one object per message, usable with ``jq``; CSV (RFC 4180, but with
+LF) has one row. Its columns do not depend on the tags, so rows can be streamed. Files, as written
+by the sink ``file``, are read block by block.
 """
 
 import csv
@@ -21,11 +21,11 @@ from ccpipe.message import Kind, Message, Uint, Value
 
 
 def _plain(value: Any) -> float | str:
-    """Convert a type that msgspec does not know, such as ``Uint`` or a NumPy number."""
+    """Convert a type that msgspec does not support, such as ``Uint`` or a NumPy number."""
     for kind in (int, float, str):
         if isinstance(value, kind):
             return kind(value)
-    raise EncodeError(f"{value!r:.80} cannot be a value in JSON")
+    raise EncodeError(f"{value!r:.80} is not a valid value in JSON")
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
@@ -42,9 +42,9 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
 def encode_json(records: Iterable[Message]) -> bytes:
     """Encode records as JSON lines, each ending in LF.
 
-    Integers keep all their digits (readers that use doubles round those beyond 2⁵³); ``time`` is
-    RFC 3339, or null where a record has none. Raises EncodeError for what JSON cannot carry: NaN,
-    infinity, half a surrogate pair, and times beyond RFC 3339. It names the record.
+    Integers keep all their digits (readers that use doubles round them beyond 2⁵³); ``time`` is
+    RFC 3339, or null if a record has no time. Raises EncodeError, naming the record, for values
+    that JSON cannot represent: NaN, infinity, lone surrogates, times beyond RFC 3339.
     """
     return b"".join(map(_encode_message, records))
 
@@ -52,7 +52,7 @@ def encode_json(records: Iterable[Message]) -> bytes:
 def _encode_message(message: Message) -> bytes:
     try:
         if isinstance(message.value, float) and not math.isfinite(message.value):
-            raise EncodeError(f"{message.value} cannot be a value in JSON")
+            raise EncodeError(f"{message.value} is not a valid value in JSON")
         time = None if message.time is None else rfc3339(message.time)
         line = _Line(message.name, dict(message.tags), message.field, message.value, time)
         return _ENCODER.encode(line) + b"\n"
@@ -70,8 +70,8 @@ _DECODER = msgspec.json.Decoder(_Line)
 def decode_json(line: bytes) -> Message:
     """Decode one line that ``encode_json`` wrote.
 
-    Only what JSON cannot express is lost: an unsigned integer that fits a signed one of 64 bits is
-    read as such. Raises DataError if the line is anything else.
+    An unsigned integer that fits a signed one of 64 bits is read as such: JSON has one integer
+    type. Raises DataError for any other line.
     """
     try:
         found = _DECODER.decode(line)
@@ -99,9 +99,8 @@ def encode_csv(records: Iterable[Message]) -> bytes:
     """Encode records as rows of CSV, each ending in LF.
 
     ``time`` is RFC 3339; ``tags`` is ``key=value`` joined with spaces, with a backslash before a
-    space, ``=`` or backslash in a tag; booleans are ``true`` and ``false``. What is missing is
-    empty. Raises EncodeError for half a surrogate pair and times beyond RFC 3339. It names the
-    record.
+    space, ``=`` or backslash in a tag; booleans are ``true`` and ``false``. Missing values are
+    empty. Raises EncodeError, naming the record, for lone surrogates and times beyond RFC 3339.
     """
     rows = _RowList()
     writer = csv.writer(rows)
@@ -156,16 +155,15 @@ def _value(value: Value) -> str:
 
 
 class NotARow(DataError):  # noqa: N818 - named for the rule
-    """The text does not have the columns of a row, perhaps because a quotation mark is missing."""
+    """The number of columns is wrong, perhaps because a quotation mark is missing."""
 
 
 def decode_csv(row: bytes) -> Message:
-    """Decode one row that ``encode_csv`` wrote, which may be several lines.
+    """Decode one row that ``encode_csv`` wrote; it may span several lines.
 
-    CSV says nothing of types. The value of an event, a log or a control message is a text; any
-    other is a number or a boolean if it looks like one, an unsigned integer only if a signed one of
-    64 bits cannot hold it. Raises NotARow if it does not have the columns; DataError if a column
-    cannot be what it holds.
+    CSV has no types. The value of an event, a log or a control message is a text; any other is a
+    number or a boolean if it looks like one, an unsigned integer only if it exceeds a signed one of
+    64 bits. Raises NotARow if the number of columns is wrong; DataError if a value is invalid.
     """
     cells = _read_cells(row)
     if len(cells) != len(COLUMNS):
@@ -232,17 +230,17 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # written by spreadsheets
 
 
 def read_json(stream: ReadableStream, *, block: int = BLOCK) -> Iterator[Lines]:
-    """Read JSON lines; empty ones are none. Raises as ``read_csv``."""
+    """Read JSON lines, skipping empty ones. Raises the same errors as ``read_csv``."""
     return _Rows(stream, decode_json, _end_of_line, block).read()
 
 
 def read_csv(stream: ReadableStream, *, block: int = BLOCK) -> Iterator[Lines]:
-    """Read CSV with its header, which may come again where files were joined.
+    """Read CSV with its header, which may be repeated where files were concatenated.
 
-    A quotation mark that is missing makes the lines that follow part of its row. Where that has not
-    the columns of a row, its first line is rejected and the next one begins a row. Raises DataError
-    if the file does not begin with the header, a line is longer than ``MAX_LINE_SIZE``, or the rest
-    cannot be read.
+    A missing quotation mark makes the following lines part of its row. If such a row does not have
+    the right columns, its first line is rejected and the next line begins a row. Raises DataError
+    if the file does not begin with the header, a line is longer than ``MAX_LINE_SIZE``, or reading
+    fails.
     """
     rows = _Rows(stream, decode_csv, _end_of_row, block)
     rows.expect_header()
@@ -250,12 +248,12 @@ def read_csv(stream: ReadableStream, *, block: int = BLOCK) -> Iterator[Lines]:
 
 
 def _end_of_line(text: bytes, start: int) -> int:
-    """Return where the line ends that begins at `start`, after its LF; 0 if it has none."""
+    """Return the end of the line at `start`, after its LF; 0 if it is incomplete."""
     return text.find(b"\n", start) + 1
 
 
 def _end_of_row(text: bytes, start: int) -> int:
-    """Return where the row ends that begins at `start`: at the first LF outside of quotes."""
+    """Return the end of the row at `start`: after the first LF outside quotes."""
     place, quotes = start, 0
     while end := text.find(b"\n", place) + 1:
         quotes += text.count(b'"', place, end)
@@ -294,18 +292,18 @@ class _Rows:
         self.text = self.text[size:]
 
     def expect_header(self) -> None:
-        """Skip the header; an empty file needs none."""
+        """Skip the header; an empty file does not need one."""
         while not (end := self.text.find(b"\n") + 1) and not self.is_over:
             if len(self.text) > MAX_LINE_SIZE:
                 break
             self.fill()
         head = self.text[: end or None].removeprefix(_BYTE_ORDER_MARK)
         if self.text and not _is_header(head):
-            raise DataError(f"does not begin with the header {CSV_HEADER.decode().strip()}")
+            raise DataError(f"expected the header {CSV_HEADER.decode().strip()}")
         self.drop(end or len(self.text))
 
     def read(self) -> Iterator[Lines]:
-        """Yield the rows; other rows are not affected by one that is rejected."""
+        """Yield the rows; a rejected row does not affect the others."""
         while not self.is_over:
             self.fill()
             messages, rejected, size = list[Message](), list[RejectedLine](), 0

@@ -1,4 +1,4 @@
-"""Samples of profiles as metrics of line protocol, and back: which metric is which field."""
+"""Samples of profiles as line protocol metrics, and back: mapping of metrics and fields."""
 
 import math
 import re
@@ -40,7 +40,7 @@ METRICS: dict[str, dict[str, tuple[str, float]]] = {
 """By series and field: the metric, and the factor to its unit.
 
 Sizes are in bytes, power is in W, frequency in kHz, time in s, utilization in percent of one
-hardware thread or card. ``_diff`` and what is read and written is since the last sample.
+hardware thread or GPU. ``_diff``, reads and writes count from the previous sample.
 """
 
 FIELDS = {
@@ -64,11 +64,11 @@ def to_metrics(
     step: str,
     task: str | None = None,
 ) -> Iterator[Message]:
-    """Yield a sample as metrics, at `time` in nanoseconds; values that are missing are left out.
+    """Yield a sample as metrics, at `time` in nanoseconds, omitting missing values.
 
-    ClusterCockpit's store files by ``type`` and ``stype`` with their ids and ignores other tags, so
-    each task is an ``stype`` of its own; ``jobid`` and so on are for stores that select by any tag.
-    A field that no plug-in of Slurm writes becomes, for example, ``energy_gpu0power``.
+    ClusterCockpit's store selects by ``type`` and ``stype`` with their ids and ignores other tags,
+    so each task has its own ``stype``; ``jobid`` and so on are for stores that select by any tag.
+    A field that no Slurm plug-in writes becomes, for example, ``energy_gpu0power``.
     """
     tags = {"cluster": cluster, "hostname": node, "type": "node", "stepid": step}
     if job is not None:
@@ -99,25 +99,25 @@ class Value(NamedTuple):
 
 
 def from_metric(message: Message) -> Value:
-    """Return what of a sample a metric says: the reverse of ``to_metrics``.
+    """Return the field of a sample that a metric was made from: the reverse of ``to_metrics``.
 
-    Raises DataError if it is no metric of a step, or lacks what a sample has.
+    Raises DataError if the metric is not from a step, or its tags or time are incomplete.
     """
     tags, known = message.tags, FIELDS.get(message.name)
     if message.kind is not Kind.METRIC or known is None:
         raise DataError(f"{message.name}: not a metric of a profile")
     for tag in ("jobid", "stepid", "hostname"):
         if not tags.get(tag):
-            raise DataError(f"{message.name}: no tag {tag}")
+            raise DataError(f"{message.name}: missing tag {tag}")
     series, field, factor = known
     task = tags.get("taskid", "")
     if (series == "Tasks") != (task.isascii() and task.isdecimal()):
-        raise DataError(f"{message.name}: the tag taskid is {task!r:.40}")
+        raise DataError(f"{message.name}: invalid tag taskid: {task!r:.40}")
     value = message.value
     if isinstance(value, bool | str) or not 0 <= value < math.inf:
-        raise DataError(f"{message.name}: {value!r:.40} is not a number from 0")
+        raise DataError(f"{message.name}: {value!r:.40} is not a number of at least 0")
     if message.time is None or message.time < 0:
-        raise DataError(f"{message.name}: no time")
+        raise DataError(f"{message.name}: missing time")
     number = int(task) if task else None
     names = (tags["jobid"], tags["stepid"], tags["hostname"])
     return Value(*names, series, number, field, value / factor, message.time)

@@ -1,9 +1,9 @@
 """Units of metrics, as ClusterCockpit writes them: ``MByte/s``, ``kB``, ``GHz``, ``W``, ``degC``.
 
-Source: cc-lib's package ``ccUnits``. As there, a small ``m`` before what has no thousandths (bytes,
-flops, packets, events, cycles, requests) is mega, and ``k`` is 1000 while ``Ki`` is 1024. In
-addition there are bits, minutes, hours, days, watt-hours, Linux's ``512 bytes`` and units of
-counts. A lone small ``b`` is rejected, being used for both bits and bytes.
+Source: cc-lib's package ``ccUnits``. As there, a lower-case ``m`` is mega for countable units
+(bytes, flops, packets, events, cycles, requests), and ``k`` is 1000 while ``Ki`` is 1024. Also
+accepted are bits, minutes, hours, days, watt-hours, Linux's ``512 bytes`` and units of counts. A
+lone lower-case ``b`` is rejected: it is used for both bits and bytes.
 """
 
 import functools
@@ -36,7 +36,7 @@ _SYMBOLS = {
     "A": ("ampere", Fraction(1)),
     "%": ("percent", Fraction(1)),
 }
-_WORDS = {  # in capitals or not
+_WORDS = {  # in any case
     word: (measure, Fraction(scale))
     for measure, scale, words in (
         ("byte", 1, "byte bytes"),
@@ -68,14 +68,14 @@ _DEGREES = {
     **dict.fromkeys(("degf", "°f", "degreef"), (Fraction(5, 9), Fraction(-160, 9))),
 }
 _WHOLE = frozenset({"byte", "flop", "packet", "event", "cycle", "request"})
-"""Measures without thousandths, where a small ``m`` is mega."""
+"""Countable measures, for which a lower-case ``m`` is mega."""
 
 _FORM = re.compile(r"(?:([1-9]\d{0,5}) )?([^\s/]{1,20})(?:/([^\s/]{1,20}))?", re.ASCII)
 _PREFIXED = re.compile(r"([KkMGTPE]i|[nuµmkKMGTPEgtp])(.+)")
 
 
 class Unit(NamedTuple):
-    """A unit of a measure: a value in it, times `scale` plus `zero`, is in the base unit."""
+    """A unit of a measure: ``value * scale + zero`` is the value in the base unit."""
 
     measure: str
     """Such as ``byte`` or ``byte/second``; only units of the same measure can be converted."""
@@ -97,8 +97,8 @@ class Conversion(NamedTuple):
     def __call__(self, value: float) -> float | None:
         """Convert a value; None if the result cannot be written as a metric.
 
-        An integer stays an integer of its type where the conversion is whole; otherwise the result
-        is a float. So all values of a series have one type.
+        An integer keeps its type if the conversion is whole, otherwise the result is a float, so
+        all values of a series have one type.
         """
         if isinstance(value, int):
             exact = value * self.times + self.plus
@@ -126,12 +126,12 @@ def parse_unit(text: str) -> Unit:
             divisor = _single(below)
             unit = Unit(f"{unit.measure}/{divisor.measure}", unit.scale / divisor.scale)
     except KeyError:
-        raise DataError(f"not a known unit: {text!r:.40}") from None
+        raise DataError(f"unknown unit: {text!r:.40}") from None
     return unit._replace(scale=unit.scale * int(count or 1))
 
 
 def _single(word: str) -> Unit:
-    """Parse a unit without divisor; raises KeyError if it is not known."""
+    """Parse a unit without divisor; raises KeyError if it is unknown."""
     if word.lower() in _DEGREES:
         return Unit("temperature", *_DEGREES[word.lower()])
     prefix = ""
@@ -154,11 +154,11 @@ def _measure(word: str) -> tuple[str, Fraction] | None:
 def conversion(unit: str, to: str) -> Conversion:
     """Return the conversion from one unit to another.
 
-    Raises DataError if one of them is not a unit, or they are of different measures.
+    Raises DataError if one of them is not a unit, or their measures differ.
     """
     old, new = parse_unit(unit), parse_unit(to)
     if old.measure != new.measure:
-        raise DataError(f"{unit!r} is of {old.measure}, {to!r} is of {new.measure}")
+        raise DataError(f"incompatible units: {unit!r} ({old.measure}), {to!r} ({new.measure})")
     factor, plus = old.scale / new.scale, (old.zero - new.zero) / new.scale
     divisor = math.lcm(factor.denominator, plus.denominator)
     return Conversion(int(factor * divisor), int(plus * divisor), divisor)

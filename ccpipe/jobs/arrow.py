@@ -22,7 +22,7 @@ NEVER_ZERO = (*TIMES, "hwthreads", "requested_hwthreads", "memory", "walltime")
 
 
 def to_arrow(jobs: Iterable[Struct], kind: type[Struct]) -> pa.Table:
-    """Build a table with a row for each job, in bounded memory beside the table.
+    """Build a table with a row for each job, in bounded memory besides the table's own.
 
     Its columns are the fields of `kind`, which is ``Job``, but for its raw record; nodes and usage
     are nested.

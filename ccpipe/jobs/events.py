@@ -43,7 +43,7 @@ def message(
 ) -> Message:
     """Return a start or a stop as an event.
 
-    Its time is that of the start or stop, unless `time` (in nanoseconds) is given; its tag
+    Its time is the start or stop, unless `time` (in nanoseconds) is given; its tag
     ``hostname`` is the job's first node, unless `hostname` is given. A stop has a tag
     ``partition``, without which cc-energy-manager ignores it.
     """
@@ -141,8 +141,8 @@ def function_of(message: Message) -> Function:
 def read_event(message: Message) -> Job:
     """Return the job of a start or a stop, with the message as its raw record.
 
-    The state of a start is that of its stop if the stop follows directly, else ``RUNNING``; the
-    state of a stop may be missing. A cluster that the payload does not name is that of the tags.
+    The state of a start is its stop's if the stop follows directly, else ``RUNNING``; the state of
+    a stop may be missing. A cluster missing in the payload is taken from the tags.
 
     Raises DataError if it is neither, or its payload is not cc-backend's.
     """

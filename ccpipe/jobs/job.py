@@ -34,7 +34,7 @@ class JobNode(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class JobUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a job or a step has used; None means unknown."""
+    """Resources used by a job or a step; None means unknown."""
 
     wallclock: int | float | None = None
     """Seconds."""
@@ -53,7 +53,7 @@ class JobUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunKey(NamedTuple):
-    """What identifies a run of a job in events of ClusterCockpit."""
+    """Identity of a run of a job in events of ClusterCockpit."""
 
     cluster: str
     id: int
@@ -107,7 +107,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     shared: str = ""
     """Whether its nodes are shared: ``none``, ``single_user`` or ``multi_user``."""
     walltime: int = 0
-    """Time limit in seconds; 0 for none."""
+    """Time limit in seconds; 0 if unlimited or unknown."""
     exit_code: int | None = None
     """128 + signal if a signal ended it."""
     metadata: dict[str, str] = {}
@@ -116,7 +116,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """More of it, such as the batch script, that is forgotten once the start was emitted."""
     usage: JobUsage | None = None
     raw: object = None
-    """The record that it was read from, for whoever needs more of it; never stored."""
+    """The record that it was read from, for fields not listed here; never stored."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -171,7 +171,7 @@ _JOB_SIZE = 2048
 
 
 class Jobs(RecordList[Job]):
-    """Jobs in the order of their records, with what could not be read beside them."""
+    """Jobs in the order of their records, and the records that could not be read."""
 
     name: ClassVar[str] = "jobs"
     subjects: ClassVar[Sequence[str]] = ("events",)
@@ -194,11 +194,11 @@ class Jobs(RecordList[Job]):
         rejected, provenance, size
             See ``RecordList``.
         time
-            When a scheduler was asked for them, in nanoseconds since the epoch; 0 if it was not.
+            When the scheduler was queried, in nanoseconds since the epoch; 0 if it was not.
         cluster
-            What it reported of its nodes and partitions then.
+            Its nodes and partitions at that time.
         errors
-            What it failed to report.
+            Queries that failed.
 
         """
         super().__init__(jobs, rejected=rejected, provenance=provenance, size=size)
@@ -227,7 +227,7 @@ class Jobs(RecordList[Job]):
         MissingExtra
             if pyarrow is not installed.
         DataError
-            if Arrow cannot hold a value, such as an integer beyond 64 bits.
+            if Arrow cannot represent a value, such as an integer beyond 64 bits.
 
         """
         from ccpipe.jobs.arrow import to_arrow

@@ -1,13 +1,12 @@
 """The lifecycle of jobs: of many partial records each start and each stop, once.
 
-Records come in any order, again and again, and from several sources; each says what one of them
-knows. The rules:
+Records arrive in any order, repeatedly, and from several sources with partial knowledge. The rules:
 
 - A later record overrides an earlier one field by field; nothing overrides the end of a run.
 - A start is emitted as soon as it is known whose the job is, when it began and where; a stop when
   the job has ended and its start was emitted. A job that is first seen at its end has both.
-- Both are emitted once. What comes later about a run that ended changes nothing.
-- A run that comes late, after a later one, is emitted when it is complete.
+- Both are emitted once. Later records of an ended run are ignored.
+- A run whose records arrive after a later run's is emitted when it is complete.
 - A job that is requeued goes on: it keeps the start of its first run, and stops when its last run
   ends, since cc-backend refuses a second start of an id within a day. A run that ends as
   ``REQUEUED``, or in a state of ``RUN_AGAIN`` of a job that is known to be pending again, does not
@@ -72,7 +71,7 @@ class _Open(msgspec.Struct, frozen=True):
     time: int
     """Time of its latest record."""
     start: int = 0
-    """The start that was emitted; 0 for none."""
+    """The start that was emitted; 0 before that."""
     sent: int = 0
     """When that was or will be sent, by the local clock."""
 
@@ -92,7 +91,7 @@ class _Ended(msgspec.Struct, frozen=True):
 
 
 class Lifecycle:
-    """Turns records of jobs into starts and stops. Its tables are those of a ``StateStore``."""
+    """Turns records of jobs into starts and stops. Its tables are in a ``StateStore``."""
 
     def __init__(
         self,
@@ -166,7 +165,7 @@ class Lifecycle:
             raise DataError("it has ended, but its user is unknown")
 
     def take(self) -> list[JobEvent]:
-        """Return the events since the last call; those of one job are adjacent."""
+        """Return the events since the last call; events of one job are adjacent."""
         events, self._events = self._events, {}
         return [event for group in events.values() for event in group]
 
@@ -339,18 +338,18 @@ Held = tuple[Message, int]
 
 
 class Outbox:
-    """Messages that were made and are not known to be safe downstream.
+    """Messages that are not yet known to be stored downstream.
 
     Feeds of a translator are numbered from 1 in each process. With a ``StateStore`` that has a file
     the messages survive a crash in three steps:
 
-    1. What a feed made is written, with the state that it came of, in one transaction before the
-       feed returns.
-    2. When the pipe reports that it was written downstream, it is removed, durably.
+    1. A feed's messages are written, with the state that they depend on, in one transaction before
+       the feed returns.
+    2. When the pipe reports that they were written downstream, they are removed, durably.
     3. Only then is the batch acknowledged upstream.
 
-    After a crash what was not removed is returned again, byte for byte, with the first feed, or
-    held back again. So nothing is lost; what is sent twice was written before 2., and a broker
+    After a crash the remaining messages are returned again, byte for byte, with the first feed, or
+    held back again. So nothing is lost; a message sent twice was written before 2., and a broker
     recognises it by its message id.
     """
 
@@ -373,7 +372,7 @@ class Outbox:
         Raises ConfigError or UnavailableError if the state cannot be read or written.
         """
         now = self.clock()
-        made = [*self._recall(now), *messages]
+        made = [*self._take_uncommitted(now), *messages]
         self.feed += 1
         send = self._release(now)
         for message, not_before in made:
@@ -406,7 +405,7 @@ class Outbox:
             self._held = [held for held in self._held if held[0] > now]
         return due
 
-    def _recall(self, now: int) -> list[Held]:
+    def _take_uncommitted(self, now: int) -> list[Held]:
         """Take out, once, what the previous process did not commit."""
         if self._is_open:
             return []

@@ -1,1 +1,1 @@
-"""What clusters look like now: nodes, jobs, rates and the health of the pipe, from the bus."""
+"""The current state of clusters: nodes, jobs, rates and the health of the pipe, from the bus."""

@@ -36,7 +36,7 @@ OVERLAP_SECONDS = 5.0
 
 
 class Replay(NamedTuple):
-    """What is read from the streams at the start, by kind: seconds and number of messages.
+    """Stored data to read from the streams at the start, by kind: seconds and number of messages.
 
     None reads everything.
     """
@@ -59,7 +59,7 @@ def known_metrics() -> dict[str, Metric]:
 
 
 class LiveFeed:
-    """Subscribes to all clusters, as an async context manager, and holds the live state."""
+    """Subscribes to all clusters, as an async context manager, and maintains the live state."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class LiveFeed:
             await asyncio.Event().wait()  # until cancelled
 
     async def _read_stored(self, name: str, began: float) -> None:
-        """Read what the streams store of one kind; nothing if there is none."""
+        """Read the stored messages of one kind, if any."""
 
         def receive(delivery: Delivery) -> None:
             now = delivery.arrival / 1e9
@@ -177,7 +177,7 @@ class LiveFeed:
             self._pending_bytes += len(delivery.payload)
 
     def _decode(self) -> None:
-        if self._is_replaying:  # of the journal the stored part comes first
+        if self._is_replaying:  # the stored part of the journal precedes
             return
         pending, self._pending, self._pending_bytes = self._pending, [], 0
         now = time.time()

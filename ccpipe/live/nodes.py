@@ -1,7 +1,7 @@
 """The latest value of every series of every node, and ten minutes of history.
 
 Values lie in one array; a series has a *slot* in it. A history row is a copy of that array as
-32-bit floats, so history costs four bytes for each series and row. What parts of a node send
+32-bit floats, so history costs four bytes for each series and row. Data of parts of a node
 (sockets, accelerators, network interfaces) is kept by part and added up into one value for the
 node, its *cell*, unless the node sends that itself.
 """
@@ -33,7 +33,7 @@ MAX_HISTORY_BYTES = 96 * 2**20
 SILENT_SECONDS = 60
 FORGET_SECONDS = 900
 """Time without values after which a series is forgotten: longer than the history, so that no row
-holds values of a slot's former series."""
+has values of a slot's former series."""
 RATE_SECONDS = 10.0
 """Rates of nodes and clusters cover the last one to two intervals of this length: publishers send
 every few seconds."""
@@ -97,7 +97,7 @@ class Slot:
     part: str | None
     """None for a cell."""
     base: tuple[float, float] = (1.0, 0.0)
-    """What values are multiplied by, and what is added to them, for the base unit."""
+    """Factor and offset that convert values to the base unit."""
 
 
 class LiveNodes:
@@ -173,7 +173,7 @@ class LiveNodes:
         return self._count(lines, numeric)
 
     def _only_values(self, lines: Lines) -> Lines:
-        """Return the lines whose field is ``value``: the others are no metrics."""
+        """Return the lines whose field is ``value``: only these are metrics."""
         if self._value_field < 0 and "value" in lines.table.fields:
             self._value_field = lines.table.fields.index("value")
         if lines.fields.count(self._value_field) == len(lines):
@@ -225,7 +225,7 @@ class LiveNodes:
             self.rows.append((now, self._row()))
 
     def _row(self) -> "array[float]":
-        """Return a row of history, and make room for it; silent nodes have no values."""
+        """Return a row of history, and drop rows beyond the limit; silent nodes have no values."""
         row = array("f", self.values)
         row[0] = NAN
         for node in self.nodes.values():
@@ -256,9 +256,9 @@ class LiveNodes:
             self._refused.clear()
 
     def column(self, metric: str) -> "array[float]":
-        """Return one metric of all nodes, in their order; NaN where there is no value."""
+        """Return one metric of all nodes, in their order; NaN where a value is missing."""
         values = self.values
-        values[0] = NAN  # what is not kept was put there
+        values[0] = NAN  # values that are not kept
         nodes = self.in_order()
         return array(
             "f", [NAN if node.is_silent else values[node.cells.get(metric, 0)] for node in nodes]
@@ -267,7 +267,7 @@ class LiveNodes:
     def quantity(self, node: LiveNode, metric: str, part: str | None = None) -> float:
         """Return a node's or a part's latest value in its base unit, such as bytes; NaN if unknown.
 
-        The unit is that of the tag ``unit``, else that of the metric's declaration.
+        The unit is the tag ``unit``, else the declared unit of the metric.
         """
         number = node.cells.get(metric) if part is None else node.parts.get(metric, {}).get(part)
         if number is None or (slot := self._slots[number]) is None:
@@ -276,7 +276,7 @@ class LiveNodes:
         return self.values[number] * scale + zero
 
     def history(self, slots: Sequence[int], after: float) -> tuple[list[float], "array[float]"]:
-        """Return times and values of slots, row by row, of what came after a time."""
+        """Return times and values of slots, row by row, of rows after a time."""
         times: list[float] = []
         numbers = array("f")
         for when, row in self.rows if slots else ():
@@ -404,6 +404,6 @@ def part_of(tags: Mapping[str, str]) -> str | None:
 
 
 def _natural(id_: NodeId) -> tuple[str, list[tuple[bool, int, str]]]:
-    """Return a key by which ``n9`` comes before ``n10``."""
+    """Return a key that sorts ``n9`` before ``n10``."""
     pieces = re.findall(r"([0-9]{1,18})|([^0-9]+|[0-9])", id_[1])
     return id_[0], [(not digits, int(digits or 0), text) for digits, text in pieces]

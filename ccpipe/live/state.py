@@ -84,7 +84,7 @@ class Journal:
 
 
 class DeadLetterRow(msgspec.Struct):
-    """A dead letter and how it came about."""
+    """A dead letter and its reason."""
 
     number: int
     time: float
@@ -162,7 +162,7 @@ class ClusterStats(LineCounter):
 
 
 class LiveState:
-    """What clusters look like now."""
+    """The current state of all clusters."""
 
     def __init__(self, nodes: LiveNodes | None = None, jobs: LiveJobs | None = None) -> None:
         self.nodes = LiveNodes() if nodes is None else nodes

@@ -62,7 +62,7 @@ class TimeLimit:
 
     def __init__(self, limits: Limits, sink: Sink[Records]) -> None:
         self.seconds = limits.timeout
-        """The current limit set by ``run()``; 0 for none."""
+        """The current limit set by ``run()``; 0 if unset."""
         self._sink = sink if isinstance(sink, TimedSink) else None
         self._configured = limits.timeout, self._sink.time_limit if self._sink else 0.0
         self._effective = min(filter(None, self._configured), default=0.0)
@@ -124,7 +124,9 @@ class Attempts:
         self._grace_end = now() + self.limits.grace
         if self._current is not None:
             when = self._current.when()
-            self._current.reschedule(min(math.inf if when is None else when, self._last_moment()))
+            self._current.reschedule(
+                min(math.inf if when is None else when, self._latest_deadline())
+            )
 
     async def retry(
         self,
@@ -188,9 +190,9 @@ class Attempts:
             self._current = None
 
     def _deadline(self, seconds: float, last: float) -> float | None:
-        return min(now() + seconds, self._last_moment(last)) if seconds else None
+        return min(now() + seconds, self._latest_deadline(last)) if seconds else None
 
-    def _last_moment(self, last: float = LAST_SECONDS) -> float:
+    def _latest_deadline(self, last: float = LAST_SECONDS) -> float:
         return max(self._grace_end, now() + last)
 
     async def pause(self, seconds: float) -> None:
@@ -248,7 +250,7 @@ class DeadLetterWriter:
 
 
 class Rows:
-    """The item that each record of a write came from."""
+    """The item of each record of a write."""
 
     def __init__(self, items: Sequence[Item]) -> None:
         """Take the items whose records are written together, in order."""
@@ -278,7 +280,7 @@ class Portion:
     def item(self, index: int) -> Item:
         return self.rows.item(self.numbers[index])
 
-    def letter(self, index: int, reason: str) -> DeadLetter:
+    def dead_letter(self, index: int, reason: str) -> DeadLetter:
         """Return one record as a dead letter."""
         provenance = self.records.provenance
         origin = provenance.origin(index) if provenance else ""
@@ -362,8 +364,8 @@ class SinkWriter:
                 smaller = portion.halves()
             else:
                 if self._rejected and portion.has_ids:
-                    # Once the store has the message of a rejected record, nobody asks for it again.
-                    await self.write_letters_of(list(self._rejected.values()))
+                    # The source does not redeliver a message once the store has it.
+                    await self.write_dead_letters_of(list(self._rejected.values()))
                 write = functools.partial(self._attempt, portion)
                 await self.attempts.retry(write, self.sink, limit=self.time_limit)
         except TimedOutError as error:
@@ -415,7 +417,7 @@ class SinkWriter:
         bad = _bad_records(error, len(portion.records))
         for i in bad:
             item = portion.item(i)
-            item.letters.append(portion.letter(i, str(error)))
+            item.letters.append(portion.dead_letter(i, str(error)))
             self._rejected[id(item)] = item
         return portion.without(bad) if bad else portion.halves()
 
@@ -433,7 +435,7 @@ class SinkWriter:
         next_item = self.unwritten[-1].item(0)
         return next(place for place, item in enumerate(items) if item is next_item)
 
-    async def write_letters_of(self, items: Sequence[Item]) -> None:
+    async def write_dead_letters_of(self, items: Sequence[Item]) -> None:
         """Write the dead letters of items, once."""
         await self.letters.write([letter for item in items for letter in item.letters])
         for item in items:
@@ -448,7 +450,7 @@ def portions(items: Sequence[Item]) -> list[Portion]:
 
 
 def _bad_records(error: RejectedError | EncodeError, total: int) -> list[int]:
-    """Return the indices of the records that an error is about; empty if it does not say."""
+    """Return the indices of the records that an error is about; empty if unknown."""
     if total == 1:
         return [0]
     named = error.indices if isinstance(error, RejectedError) else None

@@ -1,7 +1,7 @@
 """The parts of a pipe: a source, translators and a sink; ``run()`` connects them.
 
-What travels between them are ``Records`` of one type, in batches. A part declares the type that it
-takes or gives; everything else, from queueing to dead letters, is the work of ``run()``.
+They exchange batches of ``Records`` of one type. A part declares the type that it takes or gives;
+``run()`` does everything else, from queueing to dead letters.
 """
 
 import enum
@@ -26,7 +26,7 @@ class Batch(Generic[R_co]):
     ack: Callable[[], Awaitable[None]] | None = None
     """Called once, when all are stored or dead letters; None if nothing delivers them again."""
     origin: str = ""
-    """Where records come from whose provenance is unknown: a file, a command."""
+    """Origin of records without provenance: a file, a command."""
 
 
 class Scope(enum.IntEnum):
@@ -38,7 +38,7 @@ class Scope(enum.IntEnum):
 
 
 class Part:
-    """What sources and sinks override if they hold a connection or a file."""
+    """The methods that sources and sinks override if they open a connection or a file."""
 
     async def __aenter__(self) -> Self:
         """Open the part; called by ``run()`` before the first batch."""
@@ -77,7 +77,7 @@ class Source(Part, ABC, Generic[R_co]):
 
     @abstractmethod
     def stop(self) -> None:
-        """Ask the source to end: yield what was already received, fetch nothing new, then end."""
+        """End: yield what was already received and fetch nothing new."""
 
 
 class SharedSource(Source[R_co]):
@@ -101,9 +101,9 @@ class Translator(ABC, Generic[A_contra, B_co]):
 
 
 class HoldingTranslator(Translator[A_contra, B_co]):
-    """A translator that holds records back; ``run()`` numbers the feeds of each, from 1.
+    """A translator that withholds records; ``run()`` numbers the feeds of each, from 1.
 
-    While it does it is fed every second, without records if none arrived. Batches are acknowledged
+    Meanwhile it is fed every second, without records if none arrived. Batches are acknowledged
     when everything made from them was written.
     """
 
@@ -132,7 +132,7 @@ class Sink(Part, ABC, Generic[A_contra]):
     async def write(self, records: A_contra) -> None:
         """Store the records, or raise; must not retry, log, count or wait indefinitely.
 
-        A sink that can tell which messages it has stored, by ``records.provenance``, skips these.
+        A sink that knows which messages it has stored, by ``records.provenance``, skips these.
         Raises UnavailableError if the same write may succeed later, else RejectedError or
         EncodeError, with the indices of the records that it can name.
         """

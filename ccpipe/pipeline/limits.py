@@ -1,4 +1,4 @@
-"""Bounds on what a pipe holds in memory, and on its writes."""
+"""Bounds on the memory of a pipe and on its writes."""
 
 import msgspec
 

@@ -35,7 +35,7 @@ from ccpipe.telemetry import Telemetry
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
-"""Interval at which translators that hold something back are fed if no batch arrives."""
+"""Interval at which translators that withhold records are fed if no batch arrives."""
 
 R = TypeVar("R", bound=Records)
 A = TypeVar("A", bound=Records)
@@ -86,12 +86,12 @@ async def run(
 ) -> None:
     """Carry everything from `source` through `translators` to `sink`, until the source ends.
 
-    Setting `stop` asks the source to end; what it has handed over by then is still written, for up
+    Setting `stop` ends the source; batches handed over by then are still written, for up
     to ``limits.grace`` seconds if the sink fails. The same applies if the source itself fails.
     Records that could not be written and have no upstream to redeliver them become dead letters.
     An unexpected error in a background task of a part ends the pipe in the same way, and is raised.
 
-    `dead_letter_sink` and `limits` default to those of the source and the sink. `translators` may
+    `dead_letter_sink` and `limits` default to the source's and the sink's. `translators` may
     be ``Stages`` if they are to be replaced while the pipe runs.
 
     Raises
@@ -157,7 +157,7 @@ async def _carry(
     confirmation = Confirmation(sink, attempts)
 
     def begin_shutdown() -> None:
-        """Ask the source to end; from now on, failures are retried for the grace period only."""
+        """End the source; from now on, failures are retried for the grace period only."""
         if not attempts.ending.is_set():
             attempts.begin_shutdown()
             source.stop()
@@ -197,7 +197,7 @@ async def _carry(
 async def _stop(
     stop: asyncio.Event, begin_shutdown: Callable[[], None], reading: asyncio.Task[None]
 ) -> None:
-    """Ask the source to end once `stop` is set; one that cannot be asked is not read on."""
+    """End the source once `stop` is set; if its ``stop`` fails, stop reading it."""
     await stop.wait()
     try:
         begin_shutdown()
@@ -225,7 +225,7 @@ class PipeReader:
         self._translating = asyncio.Lock()
 
     async def read(self) -> None:
-        """Read until the source ends or fails; what it handed over is processed in either case."""
+        """Read until the source ends or fails; batches handed over are processed in either case."""
         try:
             await self._read_source()
         except Exception:
@@ -254,7 +254,7 @@ class PipeReader:
                 await batches.aclose()
 
     async def tick(self) -> None:
-        """Feed translators that hold something back, even if no batch arrives."""
+        """Feed translators that withhold records, even if no batch arrives."""
         while True:
             if not (len(self.stages) or self.stages.is_holding):
                 await self.stages.wait_replaced()
@@ -264,7 +264,7 @@ class PipeReader:
                     await self._put(self.stages.feed(None))
 
     async def _flush(self) -> None:
-        """Queue what the translators still hold back."""
+        """Queue the records that translators still withhold."""
         async with self._translating:
             await self._put(self.stages.flush())
 

@@ -1,9 +1,9 @@
-"""From batches to items: the translators of a running pipe, and what they hold back of a batch.
+"""From batches to items: the translators of a running pipe, and the records they withhold.
 
-A batch must not be acknowledged while a translator holds back a part of it. Each stage therefore
+A batch must not be acknowledged while a translator withholds a part of it. Each stage therefore
 keeps the batches of its latest feeds, and releases them along with the records that complete them.
-Batches pass from stage to stage together with their records. What translators reject is with the
-records as dead letters.
+Batches pass from stage to stage together with their records, and with rejected records as dead
+letters.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _OVERHEAD = 512
 
 @dataclass(slots=True)
 class Receipt:
-    """What is left of a batch while its records are under way: its acknowledgement."""
+    """The acknowledgement of a batch whose records are being processed."""
 
     ack: Callable[[], Awaitable[None]] | None = None
     commits: list[tuple[Callable[[int], None], int]] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Item:
 
     records: Records
     origin: str = ""
-    """Where records come from whose provenance is unknown."""
+    """Origin of records without provenance."""
     letters: list[DeadLetter] = field(default_factory=list)
     """Dead letters to write before the batches are acknowledged."""
     complete: list[Receipt] = field(default_factory=list)
@@ -99,7 +99,7 @@ class Stages:
         return bool(self._left) or any(stage.oldest_held is not None for stage in self._stages)
 
     def replace(self, translators: Sequence[AnyTranslator]) -> None:
-        """Replace the translators; what the former ones held back comes with the next feed.
+        """Replace the translators; records withheld by the former ones follow with the next feed.
 
         A translator that stays keeps the numbering of its feeds.
         """
@@ -258,7 +258,7 @@ def _typed(
 
 
 def translator_interface(part: object) -> type[object]:
-    """Return what a translator, or its class, must implement: more if it holds records back."""
+    """Return what a translator, or its class, must implement: more if it withholds records."""
     holds = any(hasattr(part, name) for name in HOLDING)
     return HoldingTranslator if holds else Translator
 
@@ -275,7 +275,7 @@ RECORD_TYPES = ("takes", "gives", "records")
 def fault_of(part: object, interface: type[object]) -> str:
     """Return what is wrong with a part, or with its class before that is built; empty if nothing.
 
-    It is asked before a part carries anything: a misspelt ``write`` would otherwise acknowledge
+    Checked before a part processes records: a misspelt ``write`` would otherwise acknowledge
     records that nothing has stored.
     A part needs no base class if its interface is a protocol.
     """
@@ -326,7 +326,7 @@ def require_conforming(part: object, interface: type[object]) -> None:
 
 
 def require_type(records: object, type_: type[Records], part: object) -> None:
-    """Raise TypeError if a part returned something else than it says."""
+    """Raise TypeError if a part returned another type than it declares."""
     if not isinstance(records, type_):
         name = _name(part.function) if isinstance(part, FunctionTranslator) else type(part).__name__
         raise TypeError(f"{name} returned {type(records).__name__}; expected {type_.__name__}")

@@ -101,7 +101,7 @@ class StateStore:
     """The tables of one file, used by one process at a time; it must be on a local disk."""
 
     def __init__(self, path: str = "") -> None:
-        """Keep state in memory only if there is no path; ``open()`` opens the file."""
+        """Keep state only in memory without a path; ``open()`` opens the file."""
         self.path = Path(path).expanduser() if path else None
         self._tables: dict[str, StateTable[Any, Any]] = {}
         self._file: sqlite3.Connection | None = None

@@ -74,7 +74,7 @@ class Queue:
     async def take(self, until: float | None = None) -> list[Item]:
         """Wait for a full batch, an old one or the end; an empty list means the end.
 
-        If a time is given it means that this time has come; the end is then not reported.
+        With `until`, it also means that this time has passed; the end is then not reported.
         """
         while not self._is_due() or not (self.items or until is None):
             if until is not None and now() >= until:
@@ -143,13 +143,13 @@ class UnsyncedSink(Sink[A_contra]):
 
 
 class Confirmation:
-    """Holds back the acknowledgement of written items for ``safe_after`` seconds, in order.
+    """Delays the acknowledgement of written items for ``safe_after`` seconds, in order.
 
     A store that was restarted meanwhile may have lost them: they are written again.
     """
 
     def __init__(self, sink: Sink[Records], attempts: Attempts) -> None:
-        """Ask `sink`, if its store answers too early, how long that has been running."""
+        """Query the uptime of the store of `sink`, if it answers before records are safe."""
         self.sink = sink if isinstance(sink, UnsyncedSink) else None
         self.safe_after = self.sink.safe_after if self.sink else 0.0
         self.attempts = attempts
@@ -174,7 +174,7 @@ class Confirmation:
         return (each.items for each in self._written)
 
     def add(self, items: Sequence[Item], began: float) -> None:
-        """Hold back items that were just written, by writes of which the first began at `began`."""
+        """Delay the acknowledgement of items just written; their first write began at `began`."""
         if items:
             self._written.append(_Written(items, began, now() + self.safe_after))
 
@@ -249,7 +249,7 @@ class PipeWriter:
                 while items:
                     await delivery.write()
                     done = items[: delivery.complete(items)]
-                    await delivery.write_letters_of(done)
+                    await delivery.write_dead_letters_of(done)
                     await self._finish(done)
                     items = items[len(done) :]
                 await self._release(await self.confirmation.confirm(self._write_again))
@@ -267,7 +267,7 @@ class PipeWriter:
             raise
 
     async def _finish(self, items: Sequence[Item]) -> None:
-        """Acknowledge written items, or hold them back until the store has them on its disk."""
+        """Acknowledge written items, or delay that until the store has them on its disk."""
         if not self.confirmation.is_needed:
             await self._release(items)
             return
@@ -281,7 +281,7 @@ class PipeWriter:
         self.delivery.take(items)
         while self.delivery.unwritten:
             await self.delivery.write()
-        await self.delivery.write_letters_of(items)
+        await self.delivery.write_dead_letters_of(items)
         self.delivery.since = math.inf
         return began
 
@@ -314,7 +314,7 @@ class PipeWriter:
         while items:
             letters = [bad for item in items if not item.is_redelivered for bad in item.letters]
             letters += [
-                portion.letter(i, reason)
+                portion.dead_letter(i, reason)
                 for portion in reversed(unwritten)
                 for i in range(len(portion.records))
                 if not portion.item(i).is_redelivered

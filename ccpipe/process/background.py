@@ -1,11 +1,11 @@
 """Background tasks and callbacks: an error in one of them never passes unseen.
 
-A task that is awaited needs nothing of this. One that runs beside the rest is started with
-`background`: its error is logged and ends what it works for, which is the innermost `failing`
-around its start, as a rule ``pipeline.run`` or the command itself. A callback that a library calls
-is wrapped in `guarded`: libraries react to an error there in many ways, nats-py by giving up.
+A task that is awaited needs none of this. One that runs concurrently is started with `background`:
+its error is logged and ends the innermost `failing` around its start, as a rule ``pipeline.run``
+or the command itself. A callback that a library calls is wrapped in `guarded`: libraries react to
+an error there in many ways, nats-py by giving up.
 
-Beside them: ways to wait, for tasks to end, for a call that may block forever, and for an event.
+Also here: ways to wait for tasks to end, for a call that may block forever, and for an event.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _fail: ContextVar[Callable[[BaseException], None] | None] = ContextVar("fail", d
 
 
 def background(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-    """Start a task that nobody awaits; its error is logged and ends the `failing` around it."""
+    """Start a task that is never awaited; its error is logged and ends the `failing` around it."""
     task = asyncio.create_task(work, name=name)
     _running.add(task)
     task.add_done_callback(functools.partial(_check, _fail.get()))
@@ -94,7 +94,7 @@ async def end_tasks(tasks: Iterable["asyncio.Task[Any] | None"]) -> None:
     """Cancel tasks until they have ended; a cancellation of the caller waits for them, too.
 
     Libraries sometimes swallow a cancellation: where Python 3.11's ``asyncio.wait_for`` does, if
-    what it waits for, such as a refused connection, ends at the same moment.
+    what it waits for, such as a refused connection, ends at the same time.
     """
     cancelled = None
     left = {task for task in tasks if task is not None and task is not asyncio.current_task()}
@@ -112,7 +112,7 @@ async def end_tasks(tasks: Iterable["asyncio.Task[Any] | None"]) -> None:
 async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
     """Run `work`, which takes a limited time, to its end; a cancellation of the caller waits.
 
-    So `end_tasks`, which cancels repeatedly, does not interrupt a task that closes what it holds.
+    So `end_tasks`, which cancels repeatedly, does not interrupt a task that closes its resources.
     """
     task = asyncio.create_task(work)
     cancelled = None
@@ -131,7 +131,7 @@ async def call_blocking(function: Callable[[], T]) -> T:
 
     The threads of ``asyncio.to_thread`` are joined at exit, so that one that blocks forever would
     keep the process alive. If the caller is cancelled, the call continues and its result is
-    discarded. The function must not use a buffered standard stream: a daemon thread that holds its
+    discarded. The function must not use a buffered standard stream: a daemon thread that has its
     lock aborts the interpreter at exit.
     """
     loop = asyncio.get_running_loop()
@@ -143,7 +143,7 @@ async def call_blocking(function: Callable[[], T]) -> T:
         if error is not None:
             result.set_exception(error)
         else:
-            result.set_result(value)  # type: ignore[arg-type] # there is no error
+            result.set_result(value)  # type: ignore[arg-type] # without an error
 
     def work() -> None:
         value, error = None, None

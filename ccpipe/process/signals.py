@@ -23,7 +23,7 @@ async def stop_signals(after: float | None = None) -> AsyncIterator[asyncio.Even
     loop = asyncio.get_running_loop()
     interrupted = -math.inf
 
-    def asked(number: int) -> None:
+    def on_signal(number: int) -> None:
         nonlocal interrupted
         if number == signal.SIGINT:
             if stop.is_set() and loop.time() - interrupted > SAME_SECONDS:
@@ -33,7 +33,7 @@ async def stop_signals(after: float | None = None) -> AsyncIterator[asyncio.Even
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked, number)
+        loop.add_signal_handler(number, on_signal, number)
     timer = loop.call_later(after, stop.set) if after is not None else None
     try:
         with failing(stop.set):

@@ -3,6 +3,6 @@
 For load tests and demonstrations.
 """
 
-from ccpipe.simulate.cluster import Payload, Shape, SimulatedCluster
+from ccpipe.simulate.cluster import Payload, SimulatedCluster, SimulationOptions
 
-__all__ = ["Payload", "Shape", "SimulatedCluster"]
+__all__ = ["Payload", "SimulatedCluster", "SimulationOptions"]

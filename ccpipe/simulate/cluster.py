@@ -23,7 +23,14 @@ from ccpipe.jobs import Job
 from ccpipe.jobs.events import message
 from ccpipe.message import Message, event
 from ccpipe.simulate.jobs import SECOND, JobChange, Scheduler
-from ccpipe.simulate.series import MASK, NODE_MEMORY, NodeParts, SimulatedSeries, node_series, rings
+from ccpipe.simulate.series import (
+    MASK,
+    NODE_MEMORY,
+    NodeParts,
+    SimulatedSeries,
+    encoded_values,
+    node_series,
+)
 
 _HOST = b"\0"  # placeholder of the node's name in lines shared by all nodes
 STATES_INTERVAL = 60 * SECOND
@@ -32,7 +39,7 @@ LATE_SAMPLES = 30  # maximum delay of a late payload, in samples
 _BROKEN = (b"cpu_load,type=node value= 1\n", b"cpu_load type=node\n", b"\xff\xfe,=\n")
 
 
-class Shape(NamedTuple):
+class SimulationOptions(NamedTuple):
     """Size of a simulated cluster, and share of bad data."""
 
     nodes: int = 100
@@ -40,7 +47,7 @@ class Shape(NamedTuple):
     parts: NodeParts = NodeParts()
     interval: int = 10 * SECOND  # nanoseconds between samples
     sonar_interval: int = 0
-    """Nanoseconds between Sonar's samples, a multiple of the interval; 0 for none."""
+    """Nanoseconds between Sonar's samples, a multiple of the interval; 0 disables them."""
     failures: float = 0.01  # failures per node and day
     late: float = 0.0
     """Share of payloads that arrive late, by up to ``LATE_SAMPLES`` samples."""
@@ -60,11 +67,13 @@ class Payload(NamedTuple):
 class SimulatedCluster:
     """Nodes with metrics, jobs and Sonar's samples; the same for the same seed and times.
 
-    The cluster's name is that of `subjects`; `start`, the first time in nanoseconds since the
+    The cluster's name is taken from `subjects`; `start`, the first time in nanoseconds since the
     epoch, is rounded down to a multiple of the interval.
     """
 
-    def __init__(self, shape: Shape, subjects: Subjects, *, start: int, seed: int = 1) -> None:
+    def __init__(
+        self, shape: SimulationOptions, subjects: Subjects, *, start: int, seed: int = 1
+    ) -> None:
         self.shape = shape
         self.subjects = subjects
         self.time = start - start % shape.interval
@@ -79,7 +88,7 @@ class SimulatedCluster:
         chosen = node_series(shape.parts, shape.metrics)
         self._prefixes = [_prefix(each, subjects.cluster) for each in chosen]
         scales = [(each.metric, _scale(each, shape.parts)) for each in chosen]
-        found = {(m.name, scale): rings(m, seed, scale) for m, scale in scales}
+        found = {(m.name, scale): encoded_values(m, seed, scale) for m, scale in scales}
         self._idle = [found[m.name, scale].idle for m, scale in scales]
         self._busy = [found[m.name, scale].busy for m, scale in scales]
         self._shifts = [(7 * index) & MASK for index in range(len(chosen))]
@@ -101,7 +110,7 @@ class SimulatedCluster:
         stamp = b" %d\n" % (now // SECOND)
         for index in range(len(self.nodes)):
             if not self.jobs.is_away[index]:
-                yield from self._spoil(self._metrics(index, number, stamp), number)
+                yield from self._with_faults(self._metrics(index, number, stamp), number)
         if self.shape.sonar_interval and now % self.shape.sonar_interval == 0:
             yield from self._sonar(now)
 
@@ -131,7 +140,7 @@ class SimulatedCluster:
             cluster=escape(self.subjects.cluster), hostname=escape(node), name=name, method=""
         )
 
-    def _spoil(self, payload: Payload, number: int) -> Iterator[Payload]:
+    def _with_faults(self, payload: Payload, number: int) -> Iterator[Payload]:
         """Yield a payload as it arrives: in time, late, duplicated, or with a malformed line."""
         shape = self.shape
         if not (shape.late or shape.broken or shape.repeated):

@@ -14,7 +14,7 @@ from ccpipe.jobs import Job, JobNode
 SECOND = 10**9
 MILLISECOND = 10**6
 MEDIAN_SECONDS = 1200.0
-"""Median run time of jobs. Durations are log-normal, like those of real sites."""
+"""Median run time of jobs. Durations are log-normal, as at real sites."""
 SIGMA = 1.2
 LOAD = 0.9  # mean utilisation of the nodes
 MAX_WAITING = 1000

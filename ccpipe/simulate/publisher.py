@@ -66,7 +66,7 @@ class PayloadPublisher:
         self._inbox = bus.new_inbox()
 
     async def __aenter__(self) -> Self:
-        """Create a stream if there is none; raises UnavailableError."""
+        """Create the stream if missing; raises UnavailableError."""
         if self.site.bus.jetstream:
             patterns = self.subjects.patterns(KEPT)
             await ensure_stream(self.bus.jetstream(), self.site.bus, self.subjects, patterns)

@@ -1,7 +1,7 @@
-"""The series of a simulated node, those of the real collectors' metric tables, and their values.
+"""The series of a simulated node, from the real collectors' metric tables, and their values.
 
 Each series walks along a ring of some thousand values; nodes start at different positions. A ring
-contains text, so that a line costs no formatting.
+contains text, so that a line needs no formatting.
 """
 
 import importlib
@@ -37,7 +37,7 @@ _DEVICES = {
     "sensor": ("Package",),
     "disk": ("nvme0n1",),
 }
-"""Values of the tag ``stype-id``, by those of ``stype``."""
+"""Values of the tag ``stype-id``, by value of ``stype``."""
 
 
 _FIRST = (
@@ -47,7 +47,7 @@ _FIRST = (
     "ipc", "flops_dp", "flops_sp", "psi_cpu_some", "psi_memory_some", "psi_io_some", "io_reads",
     "io_writes", "part_max_used", "procs_running", "procs_disk_sleep", "procs_zombie",
 )  # fmt: skip
-"""What the pages of cc-backend and Grafana show; the other metrics follow."""
+"""Metrics shown by cc-backend's pages and Grafana's dashboards; the others follow."""
 _RANK = {name: rank for rank, name in enumerate(_FIRST)}
 
 
@@ -68,9 +68,9 @@ class SimulatedSeries(NamedTuple):
 
 
 def node_series(parts: NodeParts, limit: int) -> list[SimulatedSeries]:
-    """Return the first `limit` series of a node, starting with those of the whole node.
+    """Return the first `limit` series of a node, starting with series of the whole node.
 
-    Metrics that only parts have, such as a socket's power, stand among them. Other series of parts
+    Metrics that only parts have, such as a socket's power, are among them. Other series of parts
     follow in turn, so that a small limit includes some of each.
     """
     metrics = sorted(_metrics(parts), key=lambda each: _RANK.get(each.name, len(_RANK)))
@@ -150,25 +150,25 @@ _CONSTANTS = {"mem_total": NODE_MEMORY, "num_cpus": 64, "swap_total": 0, "nv_fb_
 _CUMULATIVE_RATE = 5_000.0  # mean increase of a counter from one sample to the next
 
 
-class Rings(NamedTuple):
+class EncodedValues(NamedTuple):
     """The values of one metric, encoded as on the wire."""
 
     idle: list[bytes]
     busy: list[bytes]
 
 
-def rings(metric: Metric, seed: int, scale: int = 1) -> Rings:
-    """Return the rings of a metric, times `scale`; reproducible by seed."""
+def encoded_values(metric: Metric, seed: int, scale: int = 1) -> EncodedValues:
+    """Return the encoded values of a metric, times `scale`; reproducible by seed."""
     if metric.name in _CONSTANTS:
         ring = [_encode(metric, _CONSTANTS[metric.name])] * RING
-        return Rings(ring, ring)
+        return EncodedValues(ring, ring)
     draw = random.Random(f"{seed}/{metric.name}")  # noqa: S311 - reproducible on purpose
     if metric.unit in _COUNTERS:
         ring = _counter(metric, draw)
-        return Rings(ring, ring)
+        return EncodedValues(ring, ring)
     limits = _RANGES_BY_NAME.get(metric.name) or _RANGES.get(metric.unit, _RANGES[""])
     idle, busy = ((low * scale, high * scale) for low, high in limits)
-    return Rings(_gauge(metric, idle, draw), _gauge(metric, busy, draw))
+    return EncodedValues(_gauge(metric, idle, draw), _gauge(metric, busy, draw))
 
 
 def _gauge(metric: Metric, limits: tuple[float, float], draw: random.Random) -> list[bytes]:

@@ -1,1 +1,1 @@
-"""Sinks: one file or directory per store; those of brokers are in ``bus``."""
+"""Sinks: one file or directory per store; sinks to brokers are in ``bus``."""

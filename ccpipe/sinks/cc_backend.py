@@ -51,7 +51,7 @@ MAX_TRIES = 20
 """Attempts in which cc-backend showed nothing of what was published, before it is rejected."""
 
 
-class _Shown(msgspec.Struct, frozen=True):
+class _ListedJob(msgspec.Struct, frozen=True):
     """A job in cc-backend's list."""
 
     jobId: int  # noqa: N815 - cc-backend's keys
@@ -61,7 +61,7 @@ class _Shown(msgspec.Struct, frozen=True):
 
 
 class _Page(msgspec.Struct, frozen=True):
-    jobs: list[_Shown]
+    jobs: list[_ListedJob]
 
 
 class _NodeStates(msgspec.Struct):
@@ -98,13 +98,13 @@ class CcBackendSink(HttpSink[Lines]):
             ``api``.
         publish
             A sink, such as ``nats``, that publishes starts and stops where cc-backend's NATS API
-            receives them; cc-backend is then asked whether it has them. Unset: they are posted.
+            receives them; cc-backend is then queried for them. Unset: they are posted.
         state
             A file, on a local disk, of the jobs reported. With it the jobs that cc-backend shows
             as running are compared also after a restart.
         compare
-            How often they are compared; also done after cc-backend did not answer. What it lacks
-            is sent again.
+            How often they are compared; also done after cc-backend did not answer. Missing
+            jobs are sent again.
 
         """
         super().__init__(url=url, **http)
@@ -246,10 +246,10 @@ class CcBackendSink(HttpSink[Lines]):
                 missing[number] = report
         return missing
 
-    # what differs
+    # differences
 
     async def _compare_if_due(self) -> None:
-        """Send again what cc-backend lacks; if that fails, the records to write come first."""
+        """Send again what cc-backend lacks; if that fails, new records are written first."""
         if time.monotonic() < self._next_comparison:
             return
         self._next_comparison = time.monotonic() + RETRY_SECONDS
@@ -279,9 +279,9 @@ class CcBackendSink(HttpSink[Lines]):
             except RejectedError as error:
                 log.warning("%s", error)
 
-    async def _list(self, filters: dict[str, str]) -> list[_Shown]:
-        """Return cc-backend's jobs; what changes between two pages may be missing or twice."""
-        jobs: list[_Shown] = []
+    async def _list(self, filters: dict[str, str]) -> list[_ListedJob]:
+        """Return cc-backend's jobs; those that change meanwhile may be missing or duplicated."""
+        jobs: list[_ListedJob] = []
         for number in range(1, 2**31):
             params = {**filters, "items-per-page": str(PAGE_JOBS), "page": str(number)}
             answer = await self.request("GET", _JOBS, params=params, max_bytes=PAGE_BYTES)

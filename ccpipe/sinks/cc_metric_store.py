@@ -2,8 +2,7 @@
 
 These have timestamps in seconds, one numeric field ``value``, and tags ``cluster`` and
 ``hostname``. At any other line the store drops the rest of the request; it replaces timestamps in
-other units by the time of arrival, and stores a line without cluster under that of the preceding
-line.
+other units by the time of arrival, and stores a line without cluster under the preceding line's.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""Files and directories that survive a crash: what is written is on disk completely, or not at all.
+"""Files and directories that survive a crash: a write is on disk completely, or not at all.
 
 Until a directory is synced, a crash can remove a new name from it.
 """
@@ -92,7 +92,7 @@ class AppendFile:
         with self._busy:
             file = self._current()
             with _locked(file):
-                self.mend(file)
+                self.repair(file)
                 size = os.fstat(file).st_size
                 try:
                     rest = memoryview(payload)
@@ -123,11 +123,11 @@ class AppendFile:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         file = self._file = os.open(self.path, flags, self.mode)
         with _locked(file):
-            self.mend(file)
+            self.repair(file)
         sync_directory(self.path.parent)
         return file
 
-    def mend(self, file: int) -> None:
+    def repair(self, file: int) -> None:
         """Mark a line torn by a crash; called with the file locked."""
         size = os.fstat(file).st_size
         if size and os.pread(file, 1, size - 1) != b"\n":

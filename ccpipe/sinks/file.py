@@ -64,7 +64,7 @@ class FileSink(Sink[Lines]):
             When writes are synced to disk: ``always`` before they are acknowledged, once per
             ``interval``, or ``never``, which leaves it to the kernel.
         fsync_interval
-            Time between two syncs with ``fsync = "interval"``: the maximum loss in a power cut.
+            Time between two syncs with ``fsync = "interval"``: the maximum loss in a power failure.
         rotate_size
             Rotate the file before it exceeds this size; 0 disables this.
         rotate_every
@@ -133,7 +133,7 @@ class FileSink(Sink[Lines]):
                 self._file.close()
 
     async def write(self, records: Lines) -> None:
-        """Append the records: all of them, or none."""
+        """Append all records, or none."""
         payload = self._encode(records)
         with disk_errors(self.path):
             if await asyncio.to_thread(self._append, payload):
@@ -175,21 +175,21 @@ class FileSink(Sink[Lines]):
             self._file.sync()
         except OSError as error:
             reason = os.strerror(error.errno or 0)
-            log.error("%s: what was written may be lost: %s", self.path, reason)  # noqa: TRY400
+            log.error("%s: written data may be lost: %s", self.path, reason)  # noqa: TRY400
 
     async def _keep_closed_files(self) -> None:
         """Compress and remove closed files: at the start, after each rotation and every hour."""
         while True:
             self._rotated.clear()
             try:
-                await asyncio.to_thread(self._look_after_closed_files)
+                await asyncio.to_thread(self._maintain_closed_files)
             except OSError as error:
                 log.warning("%s: closed files: %s; retrying", self.path, error.strerror)
             except Exception:
                 log.exception("%s: closed files; retrying", self.path)
             await wait_for_event(self._rotated, RETENTION_SECONDS)
 
-    def _look_after_closed_files(self) -> None:
+    def _maintain_closed_files(self) -> None:
         self._rotation.remove_old(keep=self.keep, retention=self.retention)
         if self.compress:
             self._rotation.compress(self._stopped)
@@ -204,7 +204,7 @@ class RowFile(AppendFile):
         self.quote = quote
         self._checked = -1  # inode of the file that was checked
 
-    def mend(self, file: int) -> None:
+    def repair(self, file: int) -> None:
         """Truncate the file after its last complete row; called with the file locked."""
         status = os.fstat(file)
         is_checked, self._checked = status.st_ino == self._checked, status.st_ino
@@ -245,7 +245,7 @@ class Closed(NamedTuple):
 
 
 class Rotation:
-    """The files beside the one that is written: ``<stem>-<time of the last write><suffix>``."""
+    """The closed files next to the current one: ``<stem>-<time of the last write><suffix>``."""
 
     def __init__(self, path: Path, *, size: int, every: float) -> None:
         """Close the file at `path` before it exceeds `size` bytes, and at the end of each period.
@@ -268,7 +268,7 @@ class Rotation:
         return bool(self.every) and file.st_mtime // self.every < time.time() // self.every
 
     def rotate(self, file: os.stat_result) -> None:
-        """Rename the file to that of a closed one, durably; raises OSError."""
+        """Rename the file to a closed one, durably; raises OSError."""
         stamp = f"{datetime.fromtimestamp(file.st_mtime, UTC):{STAMP}}"
         same = [closed.number for closed in self.closed() if closed.stamp == stamp]
         number = f"_{max(same) + 1:03}" if same else ""
@@ -279,8 +279,8 @@ class Rotation:
     def closed(self) -> list[Closed]:
         """Return the closed files, the oldest first; raises OSError.
 
-        While a file is compressed, and after a kill in that time, its compressed copy lies beside
-        it: the two are one file, given uncompressed.
+        A file and its compressed copy (during compression, or after a kill in that time) count as
+        one file, listed as uncompressed.
         """
         found: dict[tuple[str, int], Closed] = {}
         for path in self.path.parent.iterdir():

@@ -1,4 +1,4 @@
-"""What sinks of HTTP stores share: address, credentials, TLS, gzip, and what an answer means."""
+"""Base of sinks to HTTP stores: address, credentials, TLS, gzip, and the meaning of responses."""
 
 import asyncio
 import base64

@@ -42,8 +42,7 @@ class HttpPostSink(HttpSink[Any]):
         profile
             Target reader of the envelopes, such as ``jobanalyzer``.
         html
-            Treat a response with an HTML page as success; such a page often comes from a login
-            portal.
+            Treat a response with an HTML page as success; often the page of a login portal.
 
         Raises
         ------

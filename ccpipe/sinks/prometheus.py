@@ -1,9 +1,9 @@
 """Prometheus, or Mimir, Thanos, Cortex and others, by remote write 1.0; or a page that it scrapes.
 
 For remote write run it with ``--web.enable-remote-write-receiver``, and with an
-``out_of_order_time_window`` in its configuration: see ``docs/stores/prometheus.md``. What it
-scrapes it stores with the time of the scrape: of several samples between two scrapes it sees only
-the last one, and late samples appear as current.
+``out_of_order_time_window`` in its configuration: see ``docs/stores/prometheus.md``. Scraped
+samples are stored with the time of the scrape: of several samples between two scrapes only the
+last one is stored, and late samples appear as current.
 """
 
 import asyncio
@@ -142,7 +142,7 @@ class Latest(NamedTuple):
 
 
 class PrometheusScrapeSink(Sink[Lines]):
-    """Holds the latest number of each series and exposes them on ``/metrics``."""
+    """Keeps the latest number of each series and exposes them on ``/metrics``."""
 
     takes = Lines
 
@@ -173,7 +173,7 @@ class PrometheusScrapeSink(Sink[Lines]):
         Raises
         ------
         ConfigError
-            if the address is none, or `max_series` is less than 1.
+            if the address is invalid or `max_series` is less than 1.
 
         """
         self.host, self.port = listen_address("listen", listen)

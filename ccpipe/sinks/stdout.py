@@ -57,7 +57,7 @@ class StdoutSink(Sink[Lines]):
 
 
 def _write(payload: bytes) -> None:
-    """Write without Python's buffer, whose lock a waiting thread would hold at exit."""
+    """Write without Python's buffer, whose lock a waiting thread would keep at exit."""
     descriptor = sys.stdout.fileno()
     rest = memoryview(payload)
     while rest:

@@ -115,7 +115,7 @@ def _digest(path: Path, line: bytes) -> bytes:
 class _EnvelopeFile(AppendFile):
     """A file of envelopes, where a torn line would make Jobanalyzer reject the whole file."""
 
-    def mend(self, file: int) -> None:
+    def repair(self, file: int) -> None:
         """Remove an incomplete envelope at the end; complete another line without a line end."""
         size = os.fstat(file).st_size
         start = max(0, size - MAX_TORN)

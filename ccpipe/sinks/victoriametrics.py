@@ -88,7 +88,7 @@ class VictoriaMetricsSink(HttpSink[Lines], UnsyncedSink[Lines]):
             raise UnavailableError(f"{place}: {answer.status} {answer.reason}")
         found = _UPTIME.search(answer.text)
         if found is None or not _STORES.search(answer.text):
-            raise ConfigError(f"durable: {place} is not that of a single-node VictoriaMetrics")
+            raise ConfigError(f"durable: {place} does not belong to a single-node VictoriaMetrics")
         return float(found[1])
 
 

@@ -22,7 +22,7 @@ Format = Literal["line", "json", "csv"]
 """Formats that the sink ``file`` writes."""
 
 _FORMATS: dict[str, Format] = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
-"""By suffix of the file name, without that of its compression; the default is line protocol."""
+"""By suffix of the file name, after the compression's suffix is removed; default: line protocol."""
 
 
 def format_of(path: str) -> Format:
@@ -121,7 +121,7 @@ class FileSource(Source[Lines]):
         try:
             with _open(path) as file:
                 size_now = self._sizes.get(path)
-                stream = file if size_now is None else _UpTo(file, size_now)
+                stream = file if size_now is None else _BoundedFile(file, size_now)
                 match format_of(path) if self.format == "auto" else self.format:
                     case "json":
                         yield from read_json(stream, block=size)
@@ -161,13 +161,13 @@ _BLOCK = 2**18
 
 
 class _Stdin:
-    """Standard input without Python's buffer, whose lock a waiting thread would hold at exit."""
+    """Standard input without Python's buffer, whose lock a waiting thread would keep at exit."""
 
     def read1(self, size: int) -> bytes:
         return os.read(0, size)
 
 
-class _UpTo:
+class _BoundedFile:
     """A file up to a size, and to the end of the line there."""
 
     def __init__(self, file: ReadableStream, size: int) -> None:
@@ -189,7 +189,7 @@ class _UpTo:
 
 
 def sizes_of(paths: Iterable[str]) -> dict[str, int]:
-    """Return the sizes of files, but not of compressed ones, and of none that are no files."""
+    """Return the sizes of regular files that are not compressed."""
     found = {}
     for path in paths:
         if Path(path).suffix not in COMPRESSED and path != STDIN:

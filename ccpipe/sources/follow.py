@@ -2,7 +2,7 @@
 
 A file is recognized by its inode, and by a hash of its beginning after it was compressed, copied or
 restored. Its id is a hash of its first record and survives all of that. Rotated files (renamed,
-compressed, dated or copied) are found beside the path by name; those never read are read, oldest
+compressed, dated or copied) are found by name in the same directory; unread ones are read, oldest
 first.
 """
 
@@ -131,7 +131,7 @@ class Follower:
         self._heads: dict[tuple[int, int, int, int], bytes] = {}
 
     def step(self) -> Chunk | None:
-        """Return the next lines; None if there are none yet."""
+        """Return the next lines, or None."""
         try:
             while self._handle is not None or self._open():
                 if chunk := self._read():
@@ -241,7 +241,7 @@ class Follower:
         return quiet >= self.grace
 
     def _finish(self) -> None:
-        """Mark the file as read, forget those that are gone, and continue with the next."""
+        """Mark the file as read, forget deleted ones, and continue with the next."""
         self.close()
         self._missing_since = None
         if (position := self.progress.position) is None:
@@ -260,7 +260,7 @@ class Follower:
         self._missing_since = None
         if position is not None:
             log.error(
-                "%s: the file read up to byte %d is gone or %s: the rest of it is lost",
+                "%s: the file read up to byte %d was deleted or %s: the rest of it is lost",
                 self.path, position.offset, why,
             )  # fmt: skip
             self.progress = FileProgress(None, (*self.progress.done, position))
@@ -308,7 +308,7 @@ class Follower:
 
     def _find(self, position: FilePosition) -> _File | None:
         """Find the file that was being read, under any name."""
-        current = self._look(self.path)
+        current = self._read_head(self.path)
         fits = (
             current and current.begins_like(position) and current.status.st_size >= position.offset
         )
@@ -320,7 +320,7 @@ class Follower:
 
     def _next(self) -> _File | None:
         """Find the oldest file that was never read, else the current one."""
-        current = self._look(self.path)
+        current = self._read_head(self.path)
         for file in self._scan():
             is_copy = current is not None and current.head.startswith(file.head)
             if not is_copy and not self._was_read(file) and _first_record(file.head):
@@ -336,7 +336,7 @@ class Follower:
         Raises MovedError if they were renamed meanwhile, so that one may be missing.
         """
         before = self._listing()
-        files = [file for name in before if (file := self._look(self.path.parent / name))]
+        files = [file for name in before if (file := self._read_head(self.path.parent / name))]
         if self._listing() != before:
             raise MovedError
         return sorted(files, key=lambda file: file.status.st_mtime_ns)
@@ -348,7 +348,7 @@ class Follower:
         except FileNotFoundError:
             return {}
 
-    def _look(self, path: Path) -> _File | None:
+    def _read_head(self, path: Path) -> _File | None:
         """Read a file's beginning; None if it is missing or cannot be decompressed (yet)."""
         try:
             with open_file(path) as handle:
@@ -384,7 +384,7 @@ def _siblings_of(name: str) -> Callable[[str], bool]:
 
 
 def _first_record(head: bytes, room: int = HEAD) -> bytes:
-    """Return the first complete record line, or one that fills `room`; else nothing."""
+    """Return the first complete record line, or one longer than `room`; else nothing."""
     lines = head.split(b"\n")
     whole = lines[:-1] if len(head) < room else lines
     return next((line for line in whole if len(line) > 1 and not line.startswith(b"#")), b"")

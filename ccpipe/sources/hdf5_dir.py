@@ -37,7 +37,7 @@ class SentRows(msgspec.Struct):
     """By table path."""
 
 
-class _Rest:
+class _TableTail:
     """The rows of a table from some index on."""
 
     def __init__(self, table: Table, start: int) -> None:
@@ -163,7 +163,7 @@ class Hdf5Dir(Source[Lines]):
 
     def _rest(self, key: str, path: Path, table: Table) -> Iterator[Batch[Lines]]:
         done = self._given[key].get(table.path, 0)
-        rest = Table(table.node_step, table.series, _Rest(table, done), task=table.task)
+        rest = Table(table.node_step, table.series, _TableTail(table, done), task=table.task)
         for rows in rest.blocks(self.batch_size):
             done += len(rows)
             self._given[key][table.path] = done

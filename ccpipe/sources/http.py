@@ -1,4 +1,4 @@
-"""What others send over HTTP: InfluxDB's line protocol, or Sonar's envelopes.
+"""Receives InfluxDB's line protocol, or Sonar's envelopes, over HTTP.
 
 =======================  =================================================================
 ``POST /write``          InfluxDB 1: Telegraf, Slurm's profile plug-in ``influxdb``
@@ -6,11 +6,11 @@
 ``POST …/sample``        Sonar, also ``…/sysinfo``, ``…/job`` and ``…/cluster``, each with or
                          without a prefix and a dot before it
 ``POST`` elsewhere       Sonar's stream for its Kafka proxy, if it is an octet stream
-``GET /ping, /health``   that we are there
+``GET /ping, /health``   liveness
 ``POST /query``          InfluxDB 1: ``CREATE DATABASE``, which does nothing
 =======================  =================================================================
 
-An answer of 204 means that what was sent is safe: a request waits until the sink has written it.
+The response 204 means that the data is stored: a request waits until the sink has written it.
 """
 
 import asyncio
@@ -339,7 +339,7 @@ class HttpSource(Source[Any]):
 
 
 class _Reasons:
-    """What was rejected in a request, for its response."""
+    """The rejected records of a request, for its response."""
 
     def __init__(self) -> None:
         self.rejected = 0

@@ -1,6 +1,6 @@
 """HTTP requests from untrusted clients: who may write for which clusters, and bounded bodies.
 
-Sonar posts to its Kafka proxy many envelopes in a stream, with credentials beside each.
+Sonar posts many envelopes in a stream to its Kafka proxy, each with credentials.
 """
 
 import base64
@@ -38,7 +38,7 @@ class Clusters(NamedTuple):
     """The clusters that a client may write for."""
 
     names: frozenset[str]
-    """``*`` stands for all."""
+    """``*`` for all."""
 
     def check(self, written: Iterable[str]) -> None:
         """Raise Refused with 403 if it may not write for one of them."""
@@ -195,7 +195,7 @@ STREAM_PART = 2**20
 class KproxStream:
     """The envelopes of a stream, of which each must be of a cluster that its sender may write for.
 
-    After `error` is set, nothing more is read: what was complete before can still be stored.
+    After `error` is set, nothing more is read; envelopes completed before can still be stored.
     """
 
     def __init__(

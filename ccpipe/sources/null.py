@@ -20,9 +20,9 @@ class NullSource(Source[Lines]):
     Parameters
     ----------
     batches
-        How many batches there are.
+        Number of batches.
     lines
-        How many metrics each of them holds.
+        Number of metrics in each.
 
     """
 
@@ -39,7 +39,7 @@ class NullSource(Source[Lines]):
         self._lines = lines
         self._stopped = False
 
-    # A source that holds a connection opens it in `__aenter__` and closes it in `__aexit__`,
+    # A source with a connection opens it in `__aenter__` and closes it in `__aexit__`,
     # which the pipe calls if they exist. It raises UnavailableError if retrying may help
     # and DeniedError if not.
 
@@ -58,7 +58,7 @@ class NullSource(Source[Lines]):
                     for line in range(self._lines)
                 ),
                 # Origin of the records, for dead letters. If they can be redelivered,
-                # `ack` says when they need not be.
+                # `ack` reports that they are stored.
                 origin=f"null batch {batch}",
             )
 

@@ -1,4 +1,4 @@
-"""A cluster's nodes: numbers of their hardware threads and cards, and events of their states.
+"""A cluster's nodes: numbers of their hardware threads and GPUs, and events of their states.
 
 Slurm numbers the CPUs of a node by socket, core of the socket, and thread of the core, in the order
 in which hwloc has them; Linux numbers hardware threads in any way, often the second threads of all
@@ -102,7 +102,7 @@ class NodeNumbers:
         return cls({**ids, **own}, {name: node.hwthreads for name, node in topology.items()})
 
     def apply(self, job: Job) -> Job:
-        """Return a job that has Slurm's numbers with these; those of other nodes are kept."""
+        """Return a job that has Slurm's numbers replaced by these; other nodes keep theirs."""
         return msgspec.structs.replace(job, nodes=tuple(map(self._node, job.nodes)))
 
     def _node(self, node: JobNode) -> JobNode:
@@ -122,7 +122,7 @@ def _physical(cpus: tuple[int, ...], order: Sequence[int]) -> tuple[int, ...]:
 
 
 class NodeUse(msgspec.Struct):
-    """What the running jobs have of one node; None where that is not known of each of them."""
+    """Resources of one node used by its running jobs; None unless known for each of them."""
 
     jobs: int = 0
     cpus: int | None = 0

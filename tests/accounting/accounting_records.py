@@ -1,4 +1,4 @@
-"""Made-up accounting records: what tests of sums and selections share."""
+"""Random accounting records for tests of sums and selections."""
 
 import random
 
@@ -59,6 +59,6 @@ def _time(dice: random.Random) -> int | None:
 
 _DICE = random.Random(8)
 POOL = [_record(_DICE) for _ in range(500)]
-"""To choose from: making each up anew would take a test minutes."""
+"""To choose from: creating them in each test would take minutes."""
 
 RECORDS = st.sampled_from(POOL)

@@ -1,4 +1,4 @@
-"""What the tests of accounting share with those of the command that shows it."""
+"""Fixtures shared with the tests of ``ccpipe acct``."""
 
 from tests.cli.conftest import acct
 

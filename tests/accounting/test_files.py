@@ -1,6 +1,6 @@
-"""How ``ccpipe acct`` reads files: in their order, in blocks, with progress and complaints.
+"""How ``ccpipe acct`` reads files: in order, in blocks, with progress and problems.
 
-Records found by their columns are those that reading everything would find.
+Records found by columns equal those found by reading everything.
 """
 
 import gzip
@@ -38,8 +38,8 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_blocks_come_in_order_and_know_their_place(tmp_path: Path) -> None:
-    """However many threads read ahead; offsets and lines start over with each file."""
+def test_files_yield_blocks_in_order_with_positions(tmp_path: Path) -> None:
+    """Whatever the number of threads; offsets and lines restart with each file."""
     packed = tmp_path / "a.gz"
     packed.write_bytes(gzip.compress((DATA / "accounting").read_bytes()))
     found = parts(Files(), DATA / "accounting", packed)
@@ -54,8 +54,8 @@ def test_blocks_come_in_order_and_know_their_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_reading_can_begin_anywhere() -> None:
-    """Then offsets and lines are still those of the file."""
+def test_files_read_from_any_start() -> None:
+    """Offsets and lines are still counted from the beginning of the file."""
     whole = (DATA / "accounting").read_bytes()
     offset = whole.index(b"\n", 5000) + 1
     lines = whole.count(b"\n", 0, offset)
@@ -66,10 +66,10 @@ def test_reading_can_begin_anywhere() -> None:
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_bad_lines_are_told_with_their_place(
+def test_files_report_bad_lines_with_position(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In whichever block they stand; what steers a terminal is escaped."""
+    """In any block; terminal escapes are escaped."""
     whole = (DATA / "accounting").read_bytes()
     bad = tmp_path / "bad\x1b[31m"
     bad.write_bytes(whole + b"x\x1b[2J\n")
@@ -77,15 +77,17 @@ def test_bad_lines_are_told_with_their_place(
     parts(files, bad)
     reported = capsys.readouterr().err
     assert files.problems == 1
-    assert reported.startswith(f"{tmp_path}/bad\\x1b[31m:133: offset {len(whole)}: 1 fields where")
+    assert reported.startswith(
+        f"{tmp_path}/bad\\x1b[31m:133: offset {len(whole)}: 1 fields, expected"
+    )
     assert "\x1b[2J" not in reported
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_a_terminal_is_told_how_far_it_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line, rewritten, and taken away at the end; only after some patience."""
+def test_files_show_progress_on_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line, rewritten, cleared at the end, and shown only after a delay."""
 
-    def said(delay: float) -> bytes:
+    def drawn_after(delay: float) -> bytes:
         ours, theirs = pty.openpty()
         drawn: list[bytes] = []
 
@@ -94,7 +96,7 @@ def test_a_terminal_is_told_how_far_it_has_come(monkeypatch: pytest.MonkeyPatch)
                 while piece := os.read(ours, 4096):
                     drawn.append(piece)
             except OSError:
-                pass  # this is how Linux says that the other side has closed
+                pass  # on Linux: the other side has closed
 
         listener = threading.Thread(target=listen)
         listener.start()
@@ -106,10 +108,10 @@ def test_a_terminal_is_told_how_far_it_has_come(monkeypatch: pytest.MonkeyPatch)
         os.close(ours)
         return b"".join(drawn)
 
-    shown = said(0.0)
+    shown = drawn_after(0.0)
     assert f"\r\x1b[K{DATA / 'accounting'}: 0 MiB read".encode() in shown
     assert shown.endswith(b"\r\x1b[K")
-    assert said(60.0) == b""
+    assert drawn_after(60.0) == b""
 
 
 DATA = TEST_DATA / "gridengine"
@@ -136,8 +138,8 @@ def payloads(draw: st.DrawFn) -> bytes:
 
 @settings(max_examples=100)
 @given(payload=payloads(), offset=st.integers(0, 10**12))
-def test_any_bytes_give_what_reading_line_by_line_gives(payload: bytes, offset: int) -> None:
-    """The same records at the same places, and no error of any kind."""
+def test_files_select_same_records_as_line_reader(payload: bytes, offset: int) -> None:
+    """The same records at the same positions, and no error."""
     wanted = read(payload, file="f", offset=offset)
     found = find_records(FileBlock(payload, "f", offset), RecordSelection())
     assert (found.records, found.rejected) == (wanted.records, wanted.rejected)
@@ -150,8 +152,8 @@ def test_any_bytes_give_what_reading_line_by_line_gives(payload: bytes, offset: 
 
 @settings(max_examples=100)
 @given(payload=payloads(), offset=st.integers(0, 10**12), job=st.sampled_from([1001, 1002, 1, 5]))
-def test_a_job_is_found_by_its_number_in_any_bytes(payload: bytes, offset: int, job: int) -> None:
-    """The search finds what reading finds, and bad lines unless they are of another job."""
+def test_files_find_job_by_number_in_any_bytes(payload: bytes, offset: int, job: int) -> None:
+    """The search equals reading all records; bad lines of other jobs are omitted."""
     wanted = read(payload, file="f", offset=offset)
     found = find_records(FileBlock(payload, "f", offset), RecordSelection(jobs=(job,)))
     assert found.records == [r for r in wanted.records if r.job_number == job]
@@ -178,8 +180,8 @@ HUGE = (
 @example(payload=WRONG_UNIT)
 @example(payload=HUGE)
 @example(payload=HUGE.replace(b"h_vmem=9007199254740993", b"h_vmem=%b" % (b"9" * 400)))
-def test_any_bytes_can_be_summed_up(payload: bytes) -> None:
-    """By all keys at once, with percentiles; records that reading finds all count."""
+def test_sums_accept_any_bytes(payload: bytes) -> None:
+    """By all keys at once, with percentiles; all readable records count."""
     sums = Sums(list(KEYS), scheduler=GRID_ENGINE, percentages=[50])
     sums.add(read_columns(payload, sums.columns).table)
     assert sum(total.records for total in sums.totals()) >= len(read(payload).records)

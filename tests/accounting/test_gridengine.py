@@ -1,4 +1,4 @@
-"""Filters of Grid Engine's records: what one must be like to count; and their outcomes."""
+"""Filters and outcomes of Grid Engine's records."""
 
 from collections.abc import Callable
 from fnmatch import fnmatchcase
@@ -62,10 +62,10 @@ CASES: list[tuple[RecordSelection, Rule]] = [
 @pytest.mark.parametrize(("selection", "rule"), CASES)
 @settings(max_examples=20)
 @given(found=st.lists(RECORDS, max_size=30))
-def test_columns_select_what_the_rule_selects(
+def test_selection_by_columns_equals_rule(
     selection: RecordSelection, rule: Rule, found: list[Accounting]
 ) -> None:
-    """Each filter keeps the records it is about, in their order, and reads only its columns."""
+    """Each filter keeps matching records, in order, and reads only its columns."""
     numbered = [
         Accounting(**{f: getattr(r, f) for f in r.__struct_fields__} | {"priority": i})
         for i, r in enumerate(found)
@@ -76,8 +76,8 @@ def test_columns_select_what_the_rule_selects(
 
 
 @pytest.mark.parametrize("start", range(0, len(POOL), 100))
-def test_outcomes_are_those_of_the_records(start: int) -> None:
-    """Whether or not somebody deleted one of them."""
+def test_outcomes_equal_records(start: int) -> None:
+    """Whether or not a user deleted one of them."""
     some = POOL[start : start + 100]
     for records in (some, [record for record in some if record.deleted_by is None]):
         found = job_columns(from_records(records, FIELDS))

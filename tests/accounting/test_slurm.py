@@ -19,8 +19,8 @@ def rows(*lines: str) -> list[SacctRow]:
     return reading.records
 
 
-def test_memory_is_that_of_the_step_with_the_most() -> None:
-    """All tasks of a step together: what Slurm has summed, else the largest times their number."""
+def test_job_memory_is_largest_of_steps() -> None:
+    """All tasks of a step together: Slurm's sum, else the largest task times their number."""
     (run,) = group_steps(
         rows(
             "3|COMPLETED|55|4|||00:28.382|1600M||",
@@ -34,21 +34,21 @@ def test_memory_is_that_of_the_step_with_the_most() -> None:
     assert run.efficiency == pytest.approx(28.382 / 220)
 
 
-def test_a_job_whose_row_has_no_cpu_time_has_that_of_its_steps() -> None:
-    """As sacct's rows of 22.05 in JSON."""
+def test_job_cpu_time_falls_back_to_steps() -> None:
+    """As in sacct's JSON of 22.05."""
     (run,) = group_steps(rows("3|FAILED|5|1||||||", *("3.0|FAILED|5|1|1||00:02|||",) * 2))
     assert run.total_cpu == 4
 
 
-def test_columns_that_were_not_asked_for_follow_from_others() -> None:
-    """Allocated CPUs from the TRES, their time from the elapsed time, CPU time from its parts."""
+def test_job_derives_missing_columns() -> None:
+    """CPUs from the TRES, their time from the elapsed time, CPU time from its parts."""
     text = b"JobID|State|ElapsedRaw|AllocTRES|UserCPU|SystemCPU\n3|COMPLETED|5|cpu=4|00:06|00:04\n"
     (run,) = group_steps(SacctReader().read(text).records)
     assert (run.job.alloc_cpus, run.job.cpu_time, run.total_cpu, run.efficiency) == (4, 20, 10, 0.5)
 
 
-def test_steps_without_their_job_and_bad_resources_are_named() -> None:
-    """The rest of the rows counts."""
+def test_group_steps_reports_orphan_steps_and_bad_resources() -> None:
+    """All other rows count."""
     problems: list[str] = []
     runs = list(
         group_steps(
@@ -62,7 +62,7 @@ def test_steps_without_their_job_and_bad_resources_are_named() -> None:
     assert [text.split(":")[0] for text in problems] == ["step 9.0", "step 4.0", "job 3"]
 
 
-def test_only_the_last_run_ends_a_job_and_a_het_job_ends_once() -> None:
+def test_job_ends_with_last_run_and_het_job_once() -> None:
     """Runs are counted where they ended, jobs once."""
     sums = Sums(scheduler=SLURM)
     runs = list(
@@ -100,8 +100,8 @@ def test_only_the_last_run_ends_a_job_and_a_het_job_ends_once() -> None:
         max_size=20,
     )
 )
-def test_whatever_rows_say_they_are_summed_or_named(found: list[SacctRow]) -> None:
-    """Every job's row is a run, every other belongs to one or is named."""
+def test_sums_accept_any_rows(found: list[SacctRow]) -> None:
+    """Every job's row is a run; every other row belongs to a run or is reported."""
     problems: list[str] = []
     runs = list(group_steps(found, problems.append))
     assert [(run.job.id, run.job.state, run.job.elapsed) for run in runs] == [

@@ -1,4 +1,4 @@
-"""Sums of accounting records: those of a plain loop, whatever the blocks they come in.
+"""Sums of accounting records equal a plain loop, whatever the block size.
 
 Measures of jobs: waits, buckets of a distribution, days of the local clock.
 """
@@ -46,10 +46,8 @@ def run(seconds: float, **fields: object) -> Accounting:
 @pytest.mark.parametrize("batch", [1, 7, 2**16])
 @settings(max_examples=50)
 @given(found=st.lists(RECORDS, max_size=40), parts=st.integers(1, 5))
-def test_sums_are_those_of_a_loop_to_the_last_bit(
-    found: list[Accounting], parts: int, batch: int
-) -> None:
-    """Each sum is added record by record in their order, and not in any other way."""
+def test_sums_equal_plain_loop_bitwise(found: list[Accounting], parts: int, batch: int) -> None:
+    """Each sum is added record by record, in order."""
     wanted: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: dict.fromkeys(SUMS, 0.0))
     for record in found:
         row = wanted[record.owner, record.project or "NONE"]
@@ -65,8 +63,8 @@ def test_sums_are_those_of_a_loop_to_the_last_bit(
 
 @settings(max_examples=50)
 @given(found=st.lists(RECORDS, max_size=40))
-def test_runs_jobs_and_outcomes_are_those_of_the_records(found: list[Accounting]) -> None:
-    """What is counted by columns is what each record says of itself."""
+def test_sums_count_runs_jobs_and_outcomes_like_records(found: list[Accounting]) -> None:
+    """Counting by columns equals counting records."""
     (total,) = added(found, Sums()) or [GroupTotal(key={}, sums={})]
     masters = [record for record in found if record.pe_taskid is None]
     runs = [record for record in masters if not record.is_intermediate]
@@ -90,8 +88,8 @@ def test_runs_jobs_and_outcomes_are_those_of_the_records(found: list[Accounting]
 
 @settings(max_examples=50)
 @given(found=st.lists(RECORDS, min_size=1, max_size=40))
-def test_short_sums_are_the_same_sums(found: list[Accounting]) -> None:
-    """Leaving out what qacct does not show changes nothing of what it shows."""
+def test_short_sums_equal_full_sums(found: list[Accounting]) -> None:
+    """Omitting measures does not change qacct's sums."""
     whole = added(found, Sums(["queue", "slots"]))
     short = added(found, Sums(["queue", "slots"], only_qacct=True))
     assert [(t.key, t.sums, t.records) for t in short] == [
@@ -101,8 +99,8 @@ def test_short_sums_are_the_same_sums(found: list[Accounting]) -> None:
 
 @settings(max_examples=50)
 @given(found=st.lists(RECORDS, min_size=1, max_size=30), by=st.permutations(list(KEYS)))
-def test_groups_split_the_whole(found: list[Accounting], by: list[str]) -> None:
-    """Whatever one groups by, each record counts once."""
+def test_groups_add_up_to_total(found: list[Accounting], by: list[str]) -> None:
+    """Whatever the keys, each record counts once."""
     totals = added(found, Sums(by[:3]))
     (whole,) = added(found, Sums())
     # A group by outcome has PE tasks too: they have one as well, and count as no run.
@@ -116,16 +114,16 @@ def test_groups_split_the_whole(found: list[Accounting], by: list[str]) -> None:
     seconds=st.lists(st.integers(0, 10**6), min_size=1, max_size=60),
     percentage=st.sampled_from([0.0, 5.0, 50.0, 95.0, 99.9, 100.0]),
 )
-def test_percentiles_are_near_the_exact_ones(seconds: list[int], percentage: float) -> None:
-    """By nearest rank, and within half a percent; memory does not grow with the records."""
+def test_percentiles_are_accurate(seconds: list[int], percentage: float) -> None:
+    """By nearest rank, within half a percent; memory does not grow with the records."""
     (total,) = added([run(s) for s in seconds], Sums(percentages=[percentage]), parts=3)
     rank = max(1, math.ceil(percentage / 100 * len(seconds)))
     exact = sorted(seconds)[rank - 1]
     assert total.percentiles["wallclock"][percentage] == pytest.approx(exact, rel=0.0051)
 
 
-def test_efficiency_is_processor_time_over_slots_times_wallclock() -> None:
-    """PE tasks bring their processor time; slots and wall-clock time are the master's."""
+def test_efficiency_is_cpu_time_over_slot_time() -> None:
+    """PE tasks add CPU time; slots and wall-clock time are the master's."""
     usage = {"rusage": {"ru_wallclock": 10}, "eusage": {"cpu": 12.0}}
     task = run(9, slots=4, pe_taskid="1.n1", usage=usage)
     (total,) = added([task, run(10, slots=4)], Sums())
@@ -133,23 +131,22 @@ def test_efficiency_is_processor_time_over_slots_times_wallclock() -> None:
     assert total.slot_seconds == 40
 
 
-def test_what_is_not_known_is_none_and_not_zero() -> None:
-    """Shares and means of nothing do not exist."""
+def test_sums_have_no_shares_and_means_without_records() -> None:
     (total,) = added([run(0, start_time=None, slots=0)], Sums())
     assert (total.efficiency, total.wait, total.memory_share) == (None, None, None)
     assert added([], Sums()) == []
 
 
-def test_failed_runs_are_those_that_ended_badly_for_good() -> None:
-    """What is queued again has not failed; a start that failed has."""
+def test_failed_runs_exclude_requeued() -> None:
+    """A requeued run has not failed; a failed start has."""
     outcomes = [run(1), run(1, exit_status=1), run(1, failed=25), run(1, failed=8, start_time=None)]
     (total,) = added(outcomes, Sums())
     assert (total.failed, total.runs, total.failed_share) == (2, 4, 0.5)
     assert total.outcomes[Outcome.REQUEUED] == 1
 
 
-def test_days_and_months_are_those_of_this_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of the job decides, by the local clock; without an end there is NONE."""
+def test_days_and_months_are_local(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the job's end; without an end the key is ``NONE``."""
     monkeypatch.setenv("TZ", "Asia/Kathmandu")  # 05:45 before UTC
     time.tzset()
     try:
@@ -167,8 +164,8 @@ def test_days_and_months_are_those_of_this_place(monkeypatch: pytest.MonkeyPatch
         time.tzset()
 
 
-def test_one_host_has_one_name() -> None:
-    """Case does not count in host names; the first spelling is shown, as qacct shows it."""
+def test_host_names_are_case_insensitive() -> None:
+    """The first spelling is shown, like in qacct."""
     found = [run(1, hostname="Node1"), run(1, hostname="node1"), run(1, hostname="node2")]
     assert [(t.key["host"], t.records) for t in added(found, Sums(["host"]))] == [
         ("Node1", 2),
@@ -184,8 +181,8 @@ few = settings(max_examples=50)
 
 @few
 @given(value=st.floats(0, 1e300, exclude_min=True) | st.just(0.0) | st.floats(-1e9, 0))
-def test_a_bucket_is_about_as_large_as_its_values(value: float) -> None:
-    """Within half a percent, however large or small; what is not above 0 is 0."""
+def test_buckets_are_accurate(value: float) -> None:
+    """Within half a percent, for any magnitude; values up to 0 are 0."""
     (bucket,) = buckets(pa.array([value])).to_pylist()
     found = percentile(Counter({bucket: 1}), 50)
     assert math.isclose(found, max(value, 0.0), rel_tol=ACCURACY * 1.001)
@@ -197,10 +194,8 @@ def test_a_bucket_is_about_as_large_as_its_values(value: float) -> None:
     low=st.floats(0, 100),
     high=st.floats(0, 100),
 )
-def test_percentiles_grow_with_the_percentage(
-    counts: dict[int, int], low: float, high: float
-) -> None:
-    """And lie between the least and the greatest."""
+def test_percentiles_are_monotonic(counts: dict[int, int], low: float, high: float) -> None:
+    """And lie between minimum and maximum."""
     low, high = sorted((low, high))
     found = [percentile(Counter(counts), p) for p in (0, low, high, 100)]
     assert found == sorted(found)
@@ -209,18 +204,18 @@ def test_percentiles_grow_with_the_percentage(
 
 @few
 @given(seconds=st.lists(st.none() | st.integers(0, 2**33), max_size=10))
-def test_periods_are_those_of_the_clock(seconds: list[int | None]) -> None:
-    """The same day that Python's local time has; null stays null."""
+def test_period_equals_local_time(seconds: list[int | None]) -> None:
+    """Like Python's local time; null stays null."""
     times = pa.array([None if s is None else s * 10**9 + 1 for s in seconds], pa.int64())
     wanted = [None if s is None else f"{datetime.fromtimestamp(s):%Y-%m-%d}" for s in seconds]  # noqa: DTZ006
     assert period(times, "%Y-%m-%d").to_pylist() == wanted
 
 
 @given(start=TIMES, submission=TIMES, wallclock=AMOUNTS, memory=AMOUNTS, slots=st.integers(-9, 9))
-def test_any_numbers_can_be_measured(
+def test_measure_accepts_any_numbers(
     start: int | None, submission: int | None, wallclock: float, memory: float, slots: int
 ) -> None:
-    """Times of a wrong unit and amounts near the limits of a double raise no error."""
+    """Times in a wrong unit and amounts near the limits of a double raise no error."""
     columns = {
         "is_master": pa.array([True]),
         "is_run": pa.array([True]),
@@ -243,10 +238,10 @@ def test_any_numbers_can_be_measured(
 
 @few
 @given(rows=st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(0, 3))))
-def test_each_row_gets_its_result_and_equal_rows_share_a_call(
+def test_each_calls_function_once_for_equal_rows(
     rows: list[tuple[str, int | None]],
 ) -> None:
-    """Nulls are values like others; the function is asked once for each combination."""
+    """Nulls are values like others."""
     asked = []
 
     def describe(letter: str, number: int | None) -> str:

@@ -1,4 +1,4 @@
-"""ClusterCockpit's own programs, where they were built: what tests beside them share."""
+"""ClusterCockpit's own programs, if they were built, shared by tests."""
 
 import asyncio
 import contextlib
@@ -71,7 +71,7 @@ def job_receiver(nats: str) -> dict[str, Any]:
 
 
 async def send_grid_engines_jobs(directory: Path, server: NatsServer) -> None:
-    """Send starts and stops of all jobs by the recipe as it stands; `directory` keeps its files."""
+    """Send starts and stops of all jobs by the shipped recipe; `directory` keeps its files."""
     shutil.copy(TEST_DATA / "gridengine/accounting", directory)
     shutil.copy(TEST_DATA / "gridengine/derived.jsonl", directory / "accounting.jsonl")
     own = {'"/opt/sge/default/common/': f'"{directory}/'}

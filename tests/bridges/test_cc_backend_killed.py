@@ -41,7 +41,7 @@ STATES = {
 
 
 class Run(NamedTuple):
-    """What cc-backend should show of a job."""
+    """A job as cc-backend should show it."""
 
     id: int
     start: int
@@ -136,7 +136,7 @@ class KilledBackend(RestBackend):
         )
         return [Run(*row) for row in rows]
 
-    def has_more_than(self, jobs: int) -> bool:
+    def has_more_jobs_than(self, jobs: int) -> bool:
         return len(self.runs()) > jobs
 
     async def killed(self, seconds: float) -> None:
@@ -223,7 +223,7 @@ async def publish(sink: NatsSink, records: list[SlurmJob], seconds: int) -> None
 async def test_every_job_starts_once_and_ends_once_while_cc_backend_is_killed(
     tmp_path: Path, nats_server: NatsServer, jobs: int, way: str
 ) -> None:
-    """Jobs of two schedulers, by the recipes as they stand, over REST and over its NATS API."""
+    """Jobs of two schedulers, by the shipped recipes, over REST and over its NATS API."""
     peer("cc-backend")
     of_grid_engine = [GridEngine(number) for number in range(3, jobs // 2 + 3)]
     of_slurm = [Slurm(number) for number in range(jobs // 2)]
@@ -247,7 +247,7 @@ async def test_every_job_starts_once_and_ends_once_while_cc_backend_is_killed(
             await publish(sink, [job.ended() for job in ended], 400)
             if killing is not None:
                 await killing
-            await eventually(functools.partial(backend.has_more_than, enough), 300)
+            await eventually(functools.partial(backend.has_more_jobs_than, enough), 300)
         await eventually(lambda: set(backend.runs()) >= expected, 600)
         assert sorted(backend.runs()) == sorted(expected)
         expected_nodes = {("node01", "allocated", 3, 3), ("node02", "allocated", 4, 4)}
@@ -293,7 +293,7 @@ def simulate(hours: int, server: str) -> int:
 
 @pytest.mark.timeout(300)
 async def test_every_simulated_job_starts_and_ends(tmp_path: Path, nats_server: NatsServer) -> None:
-    """Of three runs; jobs have footprints, and nodes are shown with what is allocated."""
+    """In three runs; jobs have footprints, and nodes are shown with their allocation."""
     peer("cc-backend")
     jobs = simulate(3, nats_server.url)
     backend = SimulatedBackend(tmp_path, nats_server.url)

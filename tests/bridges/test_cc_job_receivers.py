@@ -1,4 +1,4 @@
-"""Job events beside ClusterCockpit's cc-energy-manager and cc-event-store."""
+"""Job events to ClusterCockpit's cc-energy-manager and cc-event-store."""
 
 import contextlib
 import json
@@ -58,8 +58,10 @@ def energy_manager(nats: str) -> str:
     )
 
 
-async def test_it_takes_every_start_and_every_stop(tmp_path: Path, nats_server: NatsServer) -> None:
-    """Stops carry the tag ``partition``, without which it would go on with all jobs forever."""
+async def test_cc_energy_manager_accepts_every_start_and_stop(
+    tmp_path: Path, nats_server: NatsServer
+) -> None:
+    """Stops have the tag ``partition``, without which it would keep all jobs forever."""
     peer("cc-energy-manager")
     (tmp_path / "config.json").write_text(energy_manager(nats_server.url))
     async with running("cc-energy-manager", tmp_path, "debug") as log:
@@ -83,7 +85,7 @@ def event_store(nats: str) -> str:
             "storage": {
                 "retention_time": "876000h",
                 "flush_time": "1s",
-                "batch_size": 1000,  # what comes while a batch is full is lost there
+                "batch_size": 1000,  # messages that arrive while a batch is full are lost there
                 "backend": {"type": "sqlite", "database_path": "./events.db"},
             },
         }
@@ -100,10 +102,8 @@ def stored(directory: Path) -> list[tuple[int, dict[str, int]]]:
     return [(time, json.loads(field)) for time, field in rows]
 
 
-async def test_every_job_event_is_filed_at_its_time(
-    tmp_path: Path, nats_server: NatsServer
-) -> None:
-    """As the recipe stands: starts and stops at the second at which the job began or ended."""
+async def test_cc_event_store_files_events_by_time(tmp_path: Path, nats_server: NatsServer) -> None:
+    """With the shipped recipe: the second at which the job began or ended."""
     peer("cc-event-store")
     (tmp_path / "config.json").write_text(event_store(nats_server.url))
     async with running("cc-event-store", tmp_path, "info", end=signal.SIGTERM):

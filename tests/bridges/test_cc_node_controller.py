@@ -1,4 +1,4 @@
-"""Control beside the real cc-node-controller: its client asks us, and we ask its server."""
+"""Control with the real cc-node-controller: its client queries us, and we query its server."""
 
 import asyncio
 import json
@@ -60,34 +60,38 @@ async def client(server: NatsServer, *arguments: str) -> tuple[int | None, str]:
     return process.returncode, printed.decode()
 
 
-async def test_its_client_reads_and_sets_our_controls(nats_server: NatsServer, node: None) -> None:
-    """Topology, list, a value, a new value, and what there is not."""
+async def test_client_of_cc_node_controller_reads_and_sets_our_controls(
+    nats_server: NatsServer, node: None
+) -> None:
+    """Topology, list, a value, a new value, and an unknown control."""
     peer("cc-node-remoteclient")
 
-    async def ask(*arguments: str) -> tuple[int | None, str]:
+    async def request(*arguments: str) -> tuple[int | None, str]:
         return await client(nats_server, *arguments)
 
     deadline = asyncio.get_running_loop().time() + 30
-    while (await ask("-topology"))[0] and asyncio.get_running_loop().time() < deadline:
+    while (await request("-topology"))[0] and asyncio.get_running_loop().time() < deadline:
         await asyncio.sleep(0.2)  # until the node answers
-    code, printed = await ask("-topology")
+    code, printed = await request("-topology")
     assert (code, printed.partition(":")[0]) == (0, "NumHWThreads")
-    code, printed = await ask("-list")
+    code, printed = await request("-list")
     assert code == 0
     assert ".interval for type=node (ALL): time between two samples" in printed
-    code, printed = await ask("-get", "interval@node-0")
+    code, printed = await request("-get", "interval@node-0")
     assert "Control interval@node-0 at host n1 (node-0): 2s" in printed
-    assert (await ask("-set", "interval@node-0=3s"))[0] == 0
-    assert "(node-0): 3s" in (await ask("-get", "interval@node-0"))[1]
-    code, printed = await ask("-get", "nothing@node-0")
+    assert (await request("-set", "interval@node-0=3s"))[0] == 0
+    assert "(node-0): 3s" in (await request("-get", "interval@node-0"))[1]
+    code, printed = await request("-get", "nothing@node-0")
     assert code == 1
-    assert "there is no control 'nothing' on this node" in printed
+    assert "no control 'nothing' on this node" in printed
 
 
-async def test_its_server_answers_our_command(tmp_path: Path, nats_server: NatsServer) -> None:
-    """Its list, the topology, a value where it has one, and its refusal with exit code 69.
+async def test_server_of_cc_node_controller_answers_our_command(
+    tmp_path: Path, nats_server: NatsServer
+) -> None:
+    """Its list, the topology, a value if it has one, and its refusal with exit code 69.
 
-    It needs LIKWID 5.4 or later beside it, in ``LD_LIBRARY_PATH``.
+    It needs LIKWID 5.4 or later in ``LD_LIBRARY_PATH``.
     """
     peer("cc-node-controller")
     address = urllib.parse.urlsplit(nats_server.url)
@@ -102,18 +106,20 @@ async def test_its_server_answers_our_command(tmp_path: Path, nats_server: NatsS
     (tmp_path / "ccpipe.toml").write_text(CONFIGURATION)
     node = socket.gethostname().partition(".")[0]
 
-    async def ask(*arguments: str) -> tuple[int, str, str]:
+    async def request(*arguments: str) -> tuple[int, str, str]:
         words = ("control", *arguments, "--node", node, "--config", tmp_path / "ccpipe.toml")
         return await asyncio.to_thread(ccpipe, *words, CCPIPE_BUS__SERVERS=nats_server.url)
 
     async with running("cc-node-controller", tmp_path, "debug") as log:
         await eventually(lambda: "Starting Loop" in log.read_text())
-        code, printed, _ = await ask("get", "controls", "-o", "json")
+        code, printed, _ = await request("get", "controls", "-o", "json")
         assert code == 0
         assert json.loads(printed)
-        code, printed, _ = await ask("get", "topology")
+        code, printed, _ = await request("get", "topology")
         assert code == 0
         assert "topology hwthreads 0 cpu_id" in printed
-        code, _, said = await ask("put", "rapl.nothing", "85", "--type", "socket", "--id", "0")
+        code, _, errors = await request(
+            "put", "rapl.nothing", "85", "--type", "socket", "--id", "0"
+        )
         assert code == 69
-        assert f"{node}: Failed to set rapl.nothing=85 for device socket/0" in said
+        assert f"{node}: Failed to set rapl.nothing=85 for device socket/0" in errors

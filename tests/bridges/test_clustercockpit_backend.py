@@ -1,4 +1,4 @@
-"""Jobs beside the real cc-backend: what the recipe sends over NATS is in its database."""
+"""Jobs in the real cc-backend: the recipe's messages over NATS are in its database."""
 
 import asyncio
 import contextlib
@@ -121,7 +121,7 @@ class Backend:
 async def test_every_job_of_grid_engine_starts_and_stops(
     tmp_path: Path, nats_server: NatsServer
 ) -> None:
-    """As the recipe stands, with subjects of their own for job events and eight workers there."""
+    """With the shipped recipe, separate subjects for job events and eight workers in cc-backend."""
     async with Backend(tmp_path, nats_server.url) as backend:
         await send_grid_engines_jobs(tmp_path, nats_server)
         deadline = time.monotonic() + 30
@@ -131,8 +131,8 @@ async def test_every_job_of_grid_engine_starts_and_stops(
         assert backend.jobs() == (JOBS, JOBS)
 
 
-async def test_states_of_nodes_are_those_of_qhost(tmp_path: Path, nats_server: NatsServer) -> None:
-    """What qhost of a real cell printed: two nodes, with what runs on them."""
+async def test_states_of_nodes_equal_qhost(tmp_path: Path, nats_server: NatsServer) -> None:
+    """Output of qhost on a real cell: two nodes, with what runs on them."""
     (tmp_path / "recipe.toml").write_text(
         f"""
         [source]
@@ -156,10 +156,10 @@ async def test_states_of_nodes_are_those_of_qhost(tmp_path: Path, nats_server: N
             await bridge.wait()
 
 
-async def test_a_node_is_fully_monitored_with_the_metrics_that_are_printed(
+async def test_node_is_fully_monitored_with_printed_metrics(
     tmp_path: Path, nats_server: NatsServer
 ) -> None:
-    """``ccpipe config clustercockpit`` prints what the node sends, and nothing that it does not."""
+    """``ccpipe config clustercockpit`` prints the metrics that the node sends, and no others."""
     (tmp_path / "nodes.toml").write_text(
         f"""
         [source]

@@ -1,4 +1,4 @@
-"""Metrics beside the real cc-metric-store: every series that is published can be read there."""
+"""Metrics in the real cc-metric-store: every published series can be read there."""
 
 import asyncio
 import json
@@ -117,7 +117,7 @@ def by_series(messages: Iterable[Message]) -> dict[tuple[object, ...], dict[int,
 
 
 @pytest.mark.parametrize("by_bridge", [False, True])
-async def test_every_series_of_a_node_is_read_back(
+async def test_store_returns_every_series_of_node(
     tmp_path: Path, nats_server: NatsServer, site: Site, by_bridge: bool
 ) -> None:
     """Each value of each series: with the profile on the node, and with the recipe on the bus."""

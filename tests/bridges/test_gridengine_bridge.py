@@ -136,7 +136,7 @@ def written_at(directory: Path) -> int:
 
 
 def unwritten(state: Path) -> int:
-    """Count the feeds that the state holds as not committed."""
+    """Count the feeds that are not committed in the state."""
     with contextlib.closing(sqlite3.connect(state)) as file:
         ((count,),) = file.execute("SELECT count(*) FROM state WHERE name = 'made'")
         return int(count)
@@ -163,12 +163,12 @@ async def events(site: Site) -> list[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.long
-async def test_each_job_starts_once_and_stops_once_however_the_bridge_is_killed(
+async def test_each_job_starts_and_stops_once_when_bridge_is_killed(
     tmp_path: Path, nats_server: NatsServer, site: Site
 ) -> None:
-    """SIGKILL at random; PE tasks, reruns and arrays under way; starts from two files.
+    """SIGKILL at random; PE tasks, reruns and running arrays; starts from two files.
 
-    The stream recognises what is published again by its message id.
+    The stream recognizes repeated messages by their id.
     """
     cell = Cell(tmp_path)
     recipe = changed("gridengine.toml", tmp_path, CHANGES | {OWN: f'"{tmp_path}/'})
@@ -245,7 +245,7 @@ class Backend:
         ({"accounting": "reporting.head", "reporting": "reporting.head"}, 38),
     ],
 )
-async def test_every_job_that_ended_is_stopped(
+async def test_bridge_stops_every_job_that_ended(
     tmp_path: Path, nats_server: NatsServer, site: Site, files: dict[str, str], jobs: int
 ) -> None:
     """From accounting, and with starts from the reporting file."""

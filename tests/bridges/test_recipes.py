@@ -1,4 +1,4 @@
-"""The recipes in ``bridges/``: each of them works as it stands."""
+"""The recipes in ``bridges/``: each of them works unchanged."""
 
 import tomllib
 from pathlib import Path
@@ -43,18 +43,20 @@ def parts(
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe(path: Path) -> None:
-    """It can be made, without opening anything, and its sink says how it is best written to."""
+def test_recipe_is_constructed(path: Path) -> None:
+    """Without opening anything; its sink states its preferred batch."""
     *_, sink = parts(path)
     assert isinstance(getattr(sink, "limits", None), Limits)
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_what_is_commented_out(path: Path) -> None:
-    """The options that a recipe shows in comments exist, and its limits are the sink's own."""
+def test_options_in_comments_of_recipe_exist(path: Path) -> None:
+    """And limits in them are the sink's own."""
     lines = path.read_text().splitlines()
     lines = lines[lines.index("[sink]") :]
-    written = {line.partition(" = ")[0] for line in lines}  # what a comment shows another value of
+    written = {
+        line.partition(" = ")[0] for line in lines
+    }  # keys whose alternatives are in comments
     shown = [line.removeprefix("# ") for line in lines]
     tables = tomllib.loads(
         "\n".join(
@@ -78,8 +80,8 @@ def test_what_is_commented_out(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_listens_where_its_cluster_publishes(path: Path) -> None:
-    """With the default subjects; one that is taken literally would receive nothing."""
+def test_recipe_subscribes_to_subjects_of_its_cluster(path: Path) -> None:
+    """With the default subjects; a placeholder taken literally would receive nothing."""
     source = parts(path, cluster="fritz")[0]
     if isinstance(source, NatsSource):
         assert {pattern.split(".")[0] for pattern in source.patterns} == {"fritz"}
@@ -87,10 +89,9 @@ def test_a_recipe_listens_where_its_cluster_publishes(path: Path) -> None:
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_recipe_sends_events_in_nanoseconds(path: Path) -> None:
-    """Which cc-lib's receivers read; in seconds they would be stored in 1970.
+    """As cc-lib's receivers read them; in seconds they would be stored in 1970.
 
-    Stores that are told the unit, or that take no lines, and recipes of metrics alone do not send
-    events so.
+    Exempt are stores that get the unit, or take no lines, and recipes of metrics alone.
     """
     *_, sink = parts(path)
     if any(table.get("kinds") == ["metric"] for table in load(path, Recipe, environ={}).translate):
@@ -108,8 +109,8 @@ def test_recipe_sends_events_in_nanoseconds(path: Path) -> None:
         assert codec is None or isinstance(codec, SonarCodec)
 
 
-async def test_the_recipe_that_needs_nothing() -> None:
-    """``null.toml`` runs to its end as it is, and carries everything that its source makes."""
+async def test_null_recipe_runs() -> None:
+    """``null.toml`` runs unchanged to its end and writes everything that its source generates."""
     source, translators, sink = parts(BRIDGES / "null.toml")
     telemetry = Telemetry()
     await run(source, sink, translators=translators, telemetry=telemetry)

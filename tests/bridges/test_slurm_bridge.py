@@ -39,7 +39,9 @@ async def collect(source: NatsSource, count: int) -> list[Any]:
     return found
 
 
-async def test_envelopes_reach_the_bus(tmp_path: Path, nats_server: NatsServer, site: Site) -> None:
+async def test_slurm_recipe_publishes_envelopes(
+    tmp_path: Path, nats_server: NatsServer, site: Site
+) -> None:
     """One envelope of the cluster for each poll, one of jobs for each with changes."""
     source = NatsSource(site=site, telemetry=Telemetry(), codec=SonarCodec(), durable="test")
     collecting = asyncio.create_task(collect(source, POLLS + CHANGES))
@@ -49,7 +51,9 @@ async def test_envelopes_reach_the_bus(tmp_path: Path, nats_server: NatsServer, 
     assert kinds["job"] == CHANGES
 
 
-async def test_events_reach_the_bus(tmp_path: Path, nats_server: NatsServer, site: Site) -> None:
+async def test_slurm_recipe_publishes_events(
+    tmp_path: Path, nats_server: NatsServer, site: Site
+) -> None:
     """Starts, stops and the states of nodes."""
     source = NatsSource(site=site, telemetry=Telemetry(), subjects=["events"], durable="test")
     collecting = asyncio.create_task(collect(source, POLLS + 20))

@@ -69,7 +69,7 @@ def runs(number: int) -> list[tuple[int, int]]:
 
 
 def record(number: int, now: int) -> SlurmJob | None:
-    """Return what Slurm says of a job at a time; None before and long after."""
+    """Return Slurm's record of a job at a time; None before and long after."""
     first, last = runs(number)[0], runs(number)[-1]
     if not first[0] - 20 <= now <= last[1] + 2 * WINDOW:
         return None
@@ -91,7 +91,7 @@ def record(number: int, now: int) -> SlurmJob | None:
 
 
 def polls() -> Iterator[JobsEnvelope]:
-    """Yield what is asked of Slurm every two seconds."""
+    """Yield Slurm's job records every two seconds."""
     for now in range(0, 2 * JOBS + 200, 2):
         records = [found for n in range(1, JOBS + 1) if (found := record(n, now)) is not None]
         attributes = JobsAttributes(at(now), "fox.test", tuple(records))
@@ -142,10 +142,10 @@ def is_ready(listen: str) -> bool:
 
 
 @pytest.mark.long
-async def test_each_job_starts_once_and_stops_once_however_the_bridge_is_killed(
+async def test_each_job_starts_and_stops_once_when_bridge_is_killed(
     tmp_path: Path, nats_server: NatsServer, site: Site, bus: Connection
 ) -> None:
-    """SIGKILL at random while records come again and again, also of jobs that ended."""
+    """SIGKILL at random while records are repeated, also of jobs that ended."""
     recipe = changed("sonar-to-cc.toml", tmp_path, CHANGES)
     env = {"CCPIPE_BUS__SERVERS": nats_server.url, "CCPIPE_CLUSTER": site.cluster}
     dice = random.Random(3)
@@ -205,7 +205,7 @@ def sample(number: int, node: str) -> SampleEnvelope:
 
 
 async def collect_gains(site: Site, found: dict[tuple[str, str, int], Any]) -> None:
-    """Gather gains by metric, node and time: what is sent again must be the same."""
+    """Gather gains by metric, node and time: repeated messages must be equal."""
     source = NatsSource(site=site, telemetry=Telemetry(), subjects=["metrics"], durable="test")
     async with source:
         async for batch in source.batches():
@@ -225,10 +225,10 @@ def has(found: dict[tuple[str, str, int], Any], number: int) -> bool:
 
 
 @pytest.mark.long
-async def test_gains_add_up_however_the_bridge_is_killed(
+async def test_gains_add_up_when_bridge_is_killed(
     tmp_path: Path, nats_server: NatsServer, site: Site
 ) -> None:
-    """SIGKILL at random while samples come: the first one after a restart has gains too."""
+    """SIGKILL at random while samples arrive: the first one after a restart has gains too."""
     recipe = changed("sonar-to-cc.toml", tmp_path, CHANGES)
     env = {"CCPIPE_BUS__SERVERS": nats_server.url, "CCPIPE_CLUSTER": site.cluster}
     found: dict[tuple[str, str, int], Any] = {}

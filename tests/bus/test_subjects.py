@@ -30,13 +30,13 @@ def subjects(cluster: str = "fritz", **templates: str | dict[str, str]) -> Subje
         (Message("Tasks", TAGS, 1, 0, "CPUTime"), "fritz.metrics"),
     ],
 )
-def test_each_kind_has_the_subject_of_the_specification(message: Message, subject: str) -> None:
+def test_each_kind_has_subject_of_specification(message: Message, subject: str) -> None:
     """The defaults are the tree of *Messaging subjects*."""
     assert subjects().of_message(message) == subject
 
 
-def test_the_cluster_tag_decides_over_our_own_cluster() -> None:
-    """A message that says its cluster travels under that name, whoever publishes it."""
+def test_cluster_tag_takes_precedence_over_configured_cluster() -> None:
+    """A message with a cluster tag is published under that name, by any publisher."""
     message = metric("m", 1, time=0, tags={**TAGS, "cluster": "alex"})
     assert subjects().of_message(message) == "alex.metrics"
 
@@ -46,8 +46,8 @@ STATE = event("nodestate", "nodestate", "{}", time=0, tags=TAGS)
 OTHER = event("sonar", "sample", "{}", time=0, tags=TAGS)
 
 
-def test_classes_of_events_may_have_subjects_of_their_own() -> None:
-    """The others keep the template of all events; whoever listens to events hears all."""
+def test_event_classes_may_have_their_own_subjects() -> None:
+    """The others keep the template of all events; a subscriber to events receives all."""
     own = subjects(events={"job": "cc.job.event", "nodestate": "cc.node.state"})
     assert own.of_message(START) == "cc.job.event"
     assert own.of_message(STATE) == "cc.node.state"
@@ -61,7 +61,7 @@ def test_classes_of_events_may_have_subjects_of_their_own() -> None:
     assert [flat.of_message(each) for each in (START, OTHER)] == ["cc.job.event", "cc.sonar"]
 
 
-def test_the_function_of_an_event_may_be_part_of_its_subject() -> None:
+def test_event_subject_may_contain_function() -> None:
     """An event without a function then has no subject."""
     own = subjects(events={"job": "cc.job.{function}"})
     assert own.of_message(START) == "cc.job.start_job"
@@ -70,34 +70,34 @@ def test_the_function_of_an_event_may_be_part_of_its_subject() -> None:
         own.of_message(Message("job", TAGS, "{}", 0, "event"))
 
 
-def test_a_sink_may_have_subjects_of_its_own() -> None:
+def test_sink_may_have_its_own_subjects() -> None:
     site = Site(cluster="fritz", bus=Bus(subjects={"metrics": "a", "log": "b"}))
     own = Subjects.of(site, {"metrics": "hpc-nats"})
     assert (own.templates["metrics"], own.templates["log"]) == ("hpc-nats", "b")
 
 
-def test_a_control_message_without_method_has_no_subject() -> None:
-    """Where a subject cannot be built the record is at fault, and only it."""
+def test_control_message_without_method_has_no_subject() -> None:
+    """Only the record whose subject cannot be built is at fault."""
     with pytest.raises(EncodeError, match="no tag method"):
         subjects().of_message(Message("rapl", TAGS, "x", 0, "control"))
 
 
 @given(st.text())
-def test_an_escaped_name_is_one_token(name: str) -> None:
-    """Whatever a cluster is called, its name stays one token without wildcards."""
+def test_escaped_name_is_one_token(name: str) -> None:
+    """Any cluster name is one token without wildcards."""
     token = escape(name)
     assert token
     assert not re.search(r"[\s.*>]", token)
 
 
 @given(st.text(min_size=1), st.text(min_size=1))
-def test_different_names_stay_different(one: str, other: str) -> None:
+def test_escaped_names_stay_distinct(one: str, other: str) -> None:
     """Two clusters never share a subject."""
     assert (escape(one) == escape(other)) == (one == other)
 
 
-def test_patterns_cover_what_is_published() -> None:
-    """Every message that is published is heard by who listens to its category, on any cluster."""
+def test_patterns_match_published_subjects() -> None:
+    """A subscriber to a category receives every message of it, of any cluster."""
     own = subjects("fox.educloud.no")
     messages = {
         "metrics": metric("cpu_load", 1.0, time=0, tags=TAGS),
@@ -112,8 +112,8 @@ def test_patterns_cover_what_is_published() -> None:
     assert own.patterns(["metrics"], "*") == ["*.metrics", "*.metrics.*"]
 
 
-def test_a_name_that_is_no_category_is_a_subject() -> None:
-    """A recipe may listen to any subject, such as a site's flat one."""
+def test_unknown_name_is_literal_subject() -> None:
+    """A recipe may subscribe to any subject, such as a site's flat one."""
     assert subjects().patterns(["hpc-nats", "dead"]) == ["hpc-nats", "fritz.dead"]
     assert subjects().patterns(["events.>"]) == ["events.>"]
 
@@ -131,7 +131,7 @@ def test_a_name_that_is_no_category_is_a_subject() -> None:
         (">", "a", True),
     ],
 )
-def test_wildcards_match_as_the_broker_does(pattern: str, subject: str, expected: bool) -> None:
+def test_wildcards_match_as_in_broker(pattern: str, subject: str, expected: bool) -> None:
     """``*`` is one token, ``>`` one or more at the end."""
     assert matches(pattern, subject) is expected
 
@@ -153,10 +153,10 @@ def test_wildcards_match_as_the_broker_does(pattern: str, subject: str, expected
         ("metrics", {"cpu_load": "a"}, "bus.subjects.metrics: expected a string"),
     ],
 )
-def test_a_wrong_template_is_refused_with_its_key(
+def test_invalid_template_is_refused_with_its_key(
     name: str, template: str | dict[str, str], says: str
 ) -> None:
-    """Bad configuration is fatal before start, naming the key path and a suggestion."""
+    """Invalid configuration fails before start, with the key path and a suggestion."""
     with pytest.raises(ConfigError, match="bus.subjects") as caught:
         Subjects.of(Site(bus=Bus(subjects={name: template})))
     assert says in str(caught.value)

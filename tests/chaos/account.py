@@ -1,4 +1,4 @@
-"""The account of a fault: what became of each line that was published."""
+"""The account of a fault: the fate of each published line."""
 
 import re
 from collections import Counter
@@ -26,11 +26,11 @@ class Account:
     dead: int
     """Lines among the dead letters."""
     dropped: int = 0
-    """Lines that a limit dropped, as the counters say."""
+    """Lines dropped by a limit, according to the counters."""
 
     @property
     def lost(self) -> int:
-        """Lines that are nowhere."""
+        """Lines that are missing everywhere."""
         return self.published - self.stored - self.dead - self.dropped
 
     @classmethod
@@ -52,13 +52,13 @@ class Account:
 
 
 def is_in_order(stored: Iterable[int]) -> bool:
-    """Return whether each line came behind those before it; copies that come later do not count."""
+    """Return whether lines are in order; later copies do not count."""
     first = list(dict.fromkeys(stored))
     return first == sorted(first)
 
 
 def in_lines(payload: bytes) -> list[int]:
-    """Return the ids in line protocol; a torn line at its end does not count."""
+    """Return the ids in line protocol, without a torn line at the end."""
     return [int(str(line.value)) for line in decode(payload) if line.name == "m"]
 
 

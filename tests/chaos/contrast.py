@@ -14,13 +14,13 @@ from tests.paths import ROOT
 
 
 async def kill_subscriber(_: Lab, subscriber: Process) -> None:
-    """What comes while it is away goes to nobody."""
+    """Messages published while it is down are lost."""
     await subscriber.kill()
     await subscriber.start()
 
 
 async def kill_broker(lab: Lab, _: Process) -> None:
-    """What it had not passed on is gone with it."""
+    """Messages that it had not delivered are lost."""
     await lab.broker.kill()
     await asyncio.sleep(0.3)
     await lab.broker.start()
@@ -53,7 +53,7 @@ def _plain(act: Act) -> Fault:
 
 
 def _telegraf(consumes: str, act: Act) -> Fault:
-    """Telegraf hears what `ccpipe send` publishes; it ends when its file grows no more."""
+    """Telegraf, fed by `ccpipe send`, is stopped when its file stops growing."""
 
     async def flow(directory: Path, rounds: int) -> Account:
         stored = directory / "stored.lp"

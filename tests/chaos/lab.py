@@ -52,7 +52,7 @@ class Process:
             self._process.send_signal(number)
 
     async def kill(self) -> None:
-        """End it as the kernel would, without a word."""
+        """Send SIGKILL."""
         self.send(signal.SIGKILL)
         await self.wait()
 

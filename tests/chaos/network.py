@@ -1,4 +1,4 @@
-"""Proxies before the broker: messages twice and in another order, handshakes that fail."""
+"""Proxies before the broker: duplicated and reordered messages, failing handshakes."""
 
 import asyncio
 import contextlib
@@ -9,11 +9,11 @@ from tests.servers.nats.proxy import read_frame
 
 _LIMIT = 2**21
 QUIET_SECONDS = 0.02
-"""A message that is held back goes on after so long where no other comes."""
+"""Time after which a delayed message is sent if no other arrives."""
 
 
 class Muddle:
-    """A proxy before the broker that repeats and swaps the messages of one subject."""
+    """A proxy before the broker that duplicates and swaps the messages of one subject."""
 
     def __init__(self, port: int, subject: str, seed: int = 1) -> None:
         self.url = ""

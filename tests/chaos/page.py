@@ -8,7 +8,7 @@ PATH = ROOT / "docs/operations/reliability.md"
 
 _HEAD = """# Reliability
 
-What happens to each line when processes are killed or frozen, disks fill up and stores misbehave.
+The fate of each line when processes are killed or frozen, disks fill up and stores misbehave.
 `make chaos` injects every fault into real processes (`ccpipe`, nats-server) on one machine, tracks
 each line by its number, and writes this page. A short set runs on every change
 (`tests/chaos/test_faults.py`).
@@ -29,8 +29,8 @@ of the bridge, fed by a ccpipe publisher:
 """
 
 _TAIL = """
-- **lost** lines were published, but neither stored, nor a dead letter, nor dropped by a configured
-  limit and counted. With ccpipe there are none.
+- **lost** lines were published, but neither stored, nor dead letters, nor dropped by a configured
+  limit and counted. ccpipe loses no line.
 - **duplicated** counts extra copies in the store. The store in these runs is a file, or an HTTP
   store that keeps every copy. Delivery is at least once: lines written but not acknowledged when a
   bridge was killed are written again, and so is what a broker had delivered in its last tenth of a

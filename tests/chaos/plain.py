@@ -16,11 +16,11 @@ BATCH = 100
 
 
 async def _quiet(_: Exception) -> None:
-    """Say nothing of a broker that is away."""
+    """Do not report an unreachable broker."""
 
 
 async def publish(url: str, path: Path, rate: int) -> None:
-    """Publish the lines of a file; what is published while the broker is away is buffered."""
+    """Publish the lines of a file; while the broker is down, nats-py buffers them."""
     client = await nats.connect(url, max_reconnect_attempts=-1, error_cb=_quiet)
     lines = path.read_bytes().splitlines(keepends=True)
     for start in range(0, len(lines), BATCH):

@@ -1,4 +1,4 @@
-"""An HTTP store that lies: it fails, hangs, closes, and answers as a login page would."""
+"""An unreliable HTTP store: it fails, hangs, closes, and answers like a login page."""
 
 import asyncio
 import contextlib
@@ -12,9 +12,9 @@ from tests.sinks.answers import served
 
 
 class LyingStore:
-    """Takes lines as VictoriaMetrics does, now and then; what it has taken is in `stored`.
+    """Accepts lines as VictoriaMetrics does, now and then, and keeps them in `stored`.
 
-    With `seconds` it takes everything, but answers so much later.
+    With `seconds` it accepts everything, but answers that much later.
     """
 
     def __init__(self, seed: int = 1, *, seconds: float = 0) -> None:

@@ -1,4 +1,4 @@
-"""For contrast: Telegraf as the bridge, configured as its own pages say."""
+"""For contrast: Telegraf as the bridge, configured according to its documentation."""
 
 import os
 import shutil
@@ -9,10 +9,10 @@ JETSTREAM = 'subjects = []\njetstream_subjects = ["c.metrics"]'
 
 
 def telegraf() -> str:
-    """Return the program: that of ``CCPIPE_TELEGRAF``, or of ``PATH``; empty if there is none.
+    """Return the program, from ``CCPIPE_TELEGRAF`` or ``PATH``; empty if missing.
 
     ``go build -tags custom,inputs.nats_consumer,outputs.file,parsers.influx,serializers.influx
-    ./cmd/telegraf`` makes one.
+    ./cmd/telegraf`` builds one.
     """
     return os.environ.get("CCPIPE_TELEGRAF") or shutil.which("telegraf") or ""
 

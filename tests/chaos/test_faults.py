@@ -1,4 +1,4 @@
-"""A short set of faults, one round each: no line is lost, whatever happens to the processes."""
+"""A short set of faults, one round each: no line is lost."""
 
 from pathlib import Path
 
@@ -21,8 +21,8 @@ SHORT = (
 
 
 @pytest.mark.parametrize("name", SHORT)
-async def test_nothing_is_lost(name: str, tmp_path: Path) -> None:
-    """Published is stored, dead-lettered with a reason, or dropped by a limit and counted."""
+async def test_fault_loses_no_line(name: str, tmp_path: Path) -> None:
+    """Published lines are stored, dead letters with a reason, or dropped by a limit and counted."""
     if reason := is_possible(name):
         pytest.skip(reason)
     account = await FAULTS[name](tmp_path, 1)

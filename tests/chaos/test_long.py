@@ -30,10 +30,9 @@ def accounts() -> Iterator[tuple[Accounts, Accounts]]:
 @pytest.mark.chaos
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", FAULTS)
-async def test_nothing_is_lost(
+async def test_repeated_fault_loses_no_line(
     name: str, tmp_path: Path, accounts: tuple[Accounts, Accounts]
 ) -> None:
-    """Whatever is done to the processes, as often as it is done."""
     if reason := is_possible(name):
         pytest.skip(reason)
     account = accounts[0][name] = await FAULTS[name](tmp_path, ROUNDS)
@@ -46,10 +45,10 @@ async def test_nothing_is_lost(
 @pytest.mark.chaos
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", CONTRAST)
-async def test_the_account_would_show_a_loss(
+async def test_account_shows_losses_without_ccpipe(
     name: str, tmp_path: Path, accounts: tuple[Accounts, Accounts]
 ) -> None:
-    """Without ccpipe the same faults cost lines, and the account says how many."""
+    """The same faults lose lines without ccpipe, and the account counts them."""
     if reason := contrast.is_possible(name):
         pytest.skip(reason)
     account = accounts[1][name] = await CONTRAST[name](tmp_path, ROUNDS)

@@ -1,4 +1,4 @@
-"""The real command as a process of its own: what tests of commands share."""
+"""The real command as a separate process, shared by tests of commands."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ from tests.paths import ROOT
 
 
 class Ended(NamedTuple):
-    """How a command ended and what it said."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -81,7 +81,7 @@ async def start(*arguments: object, **environ: str) -> asyncio.subprocess.Proces
 
 
 async def finished(*arguments: object, **environ: str) -> Ended:
-    """Run a command to its end, beside what else this event loop does."""
+    """Run a command to its end without blocking the event loop."""
     environ.setdefault("XDG_STATE_HOME", os.environ["XDG_STATE_HOME"])
     return await asyncio.to_thread(lambda: ccpipe(*arguments, stdin=b"", **environ))
 
@@ -102,7 +102,7 @@ def on_terminal(
     until: Callable[[bytes], bool] | None = None,
     **environ: str,
 ) -> Ended:
-    """Run a command with a terminal as its stdout, and stderr beside it.
+    """Run a command with a terminal as its stdout, and a separate stderr.
 
     It runs to its end, or `until` it has drawn enough: then SIGTERM ends it.
     """
@@ -127,7 +127,7 @@ def on_terminal(
                     until = None
                     process.terminate()
         except OSError:
-            pass  # this is how Linux says that the other side has closed
+            pass  # Linux reports this when the other side has closed
         finally:
             os.close(ours)
         code = process.wait(500)

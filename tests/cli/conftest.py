@@ -1,4 +1,4 @@
-"""What tests of commands share as fixtures."""
+"""Fixtures for tests of commands."""
 
 import functools
 import time

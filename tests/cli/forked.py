@@ -32,7 +32,7 @@ AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_")
 
 TIMEOUT = 500.0
 MAX_STDIN = 65536
-"""What a pipe holds before anyone reads it."""
+"""Capacity of a pipe in bytes."""
 
 
 def can_run(stdin: bytes, environ: Mapping[str, str]) -> bool:
@@ -107,7 +107,7 @@ def _serve(name: str) -> None:
 
 
 def _run_for(connection: socket.socket) -> Never:
-    """Run what is asked for in one more process, which can end in any way; report how it did."""
+    """Run a command in a forked process, which may end in any way; report how it ended."""
     die_with_parent()
     request, files, _, _ = socket.recv_fds(connection, 1 << 20, 3)
     child = os.fork()

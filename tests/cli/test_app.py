@@ -1,4 +1,4 @@
-"""Mistakes in a command line are told in its own words, and the log is printable."""
+"""Errors in a command line are reported as typed, and the log is printable."""
 
 import logging
 
@@ -11,17 +11,20 @@ from tests.cli.command import ccpipe
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "expected"),
     [
-        ("tail --kind foo", "--kind: 'foo' is none of metric, event, log, control, other"),
+        (
+            "tail --kind foo",
+            "--kind: invalid value 'foo' (one of metric, event, log, control",
+        ),
         ("tail --bogus", "Unknown option: --bogus"),
         ("version one two", "unexpected argument: one, two; see ccpipe version --help"),
         ("tail --count x", "--count: not a whole number: 'x'"),
         ("tail --count", "--count needs a value; see ccpipe tail --help"),
         ("convert", "--to is missing; see ccpipe convert --help"),
         ("convert --to", "--to needs a value; see ccpipe convert --help"),
-        ("nodelist n[1-", "ACTION: 'n[1-' is none of expand, compress, count"),
-        ("convert --to x", "--to: 'x' is none of line, json, csv, sonar, events"),
+        ("nodelist n[1-", "ACTION: invalid value 'n[1-' (one of expand, compress, count)"),
+        ("convert --to x", "--to: invalid value 'x' (one of line, json, csv, sonar, events"),
         ("bridge", "RECIPE is missing; see ccpipe bridge --help"),
         ("tial", "no command 'tial'; did you mean 'tail'?"),
         ("xyzzy", "no command 'xyzzy'; see ccpipe --help"),
@@ -39,25 +42,25 @@ from tests.cli.command import ccpipe
         ("up --sync soon", "--sync: not a duration: 'soon' (expected e.g. 500ms, 10s, 5m)"),
     ],
 )
-def test_a_mistake_is_named_as_it_was_typed(line: str, says: str) -> None:
-    """Exit code 64, one line, no names of types."""
+def test_usage_error_is_reported_as_typed(line: str, expected: str) -> None:
+    """Exit code 64, one line, no names of Python types."""
     shown = ccpipe(*line.split())
     assert (shown.code, shown.out) == (64, "")
-    assert says in shown.err
+    assert expected in shown.err
     assert len(shown.err.splitlines()) == 1
     assert "Literal" not in shown.err
     assert "Tokens" not in shown.err
 
 
-def test_an_empty_word_that_is_no_path_is_taken() -> None:
-    """As the selected NATS context is."""
+def test_empty_argument_is_accepted_unless_path() -> None:
+    """Such as the selected NATS context."""
     assert "empty path" not in ccpipe("tail", "--context", "", "--for", "1s").err
     assert ccpipe("nodelist", "expand", "").code != 70
 
 
 @given(st.text())
-def test_no_message_controls_the_terminal(text: str) -> None:
-    """Whatever a subject or an error holds: the log shows it escaped, line by line."""
+def test_log_escapes_control_characters(text: str) -> None:
+    """Of subjects and errors, line by line."""
     record = logging.LogRecord("x", logging.INFO, "f", 1, "got %s", (text,), None)
     shown = PrintableFormatter("%(message)s").format(record)
     assert all(line.isprintable() for line in shown.split("\n"))

@@ -6,8 +6,8 @@ from pathlib import Path
 from tests.cli.command import ccpipe
 
 
-def test_keys_and_configuration_are_written(tmp_path: Path) -> None:
-    """For all nodes of a list; the second run adds and keeps."""
+def test_auth_init_writes_keys_and_configuration(tmp_path: Path) -> None:
+    """For all nodes of a list; the second run adds new ones and keeps the rest."""
     directory = tmp_path / "keys"
     shown = ccpipe("auth", "init", directory, "--cluster", "fritz", "--node", "f[01-03]")
     assert (shown.code, shown.err.count("nats.conf")) == (0, 1)
@@ -20,8 +20,8 @@ def test_keys_and_configuration_are_written(tmp_path: Path) -> None:
     assert '"fritz.metrics.f04"' in (directory / "nats.conf").read_text()
 
 
-def test_bridges_get_domains(tmp_path: Path) -> None:
-    """Those of earlier runs too."""
+def test_auth_init_gives_domains_to_bridges(tmp_path: Path) -> None:
+    """Bridges of earlier runs, too."""
     directory = tmp_path / "keys"
     for domain in ("rack1", "rack2"):
         shown = ccpipe("auth", "init", directory, "--node", "a", "--domain", domain)
@@ -32,8 +32,8 @@ def test_bridges_get_domains(tmp_path: Path) -> None:
     assert ccpipe("auth", "init", directory, "--domain", "a.b").code == 78
 
 
-def test_what_is_wrong_is_told(tmp_path: Path) -> None:
-    """Nobody to make a key for, and a place that cannot be written."""
+def test_auth_init_reports_wrong_arguments(tmp_path: Path) -> None:
+    """No node to make a key for, and a directory that cannot be written."""
     assert ccpipe("auth", "init", tmp_path / "keys").code == 64
     (tmp_path / "others" / "nats.conf").mkdir(parents=True)
     shown = ccpipe("auth", "init", tmp_path / "others", "--node", "a")

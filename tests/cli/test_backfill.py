@@ -1,4 +1,4 @@
-"""``ccpipe backfill``: what one store has, in another."""
+"""``ccpipe backfill``: data copied from one store to another."""
 
 import asyncio
 import gzip
@@ -41,23 +41,25 @@ def written(directory: Path) -> Counter[str]:
     return Counter(map(repr, decode((directory / "out.lp").read_bytes())))
 
 
-async def lake(directory: Path) -> Path:
+async def parquet_files(directory: Path) -> Path:
     async with ParquetSink(dir=str(directory / "lake")) as sink:
         await sink.write(to_lines(MESSAGES))
     return directory / "lake"
 
 
-async def test_parquet(tmp_path: Path) -> None:
-    """Every message is what it was: values of all types, nanoseconds and tags."""
-    done = ccpipe("backfill", await lake(tmp_path), "--from", "parquet", "--to", recipe(tmp_path))
+async def test_backfill_reads_parquet(tmp_path: Path) -> None:
+    """Every message is equal: values of all types, nanoseconds and tags."""
+    done = ccpipe(
+        "backfill", await parquet_files(tmp_path), "--from", "parquet", "--to", recipe(tmp_path)
+    )
     assert done.code == 0, done.err
     assert f"{len(MESSAGES)} records read, {len(MESSAGES)} written" in done.err
     assert written(tmp_path) == Counter(map(repr, MESSAGES))
 
 
-async def test_a_recipe_by_name(tmp_path: Path) -> None:
-    """A recipe that ships with ccpipe is named as for ``ccpipe bridge``, and so is a typo."""
-    source = await lake(tmp_path)
+async def test_backfill_finds_recipe_by_name(tmp_path: Path) -> None:
+    """As ``ccpipe bridge`` does; a misspelt name gets a suggestion."""
+    source = await parquet_files(tmp_path)
     done = ccpipe("backfill", source, "--from", "parquet", "--to", "null")
     assert done.code == 0, done.err
     assert f"{len(MESSAGES)} records read" in done.err
@@ -65,8 +67,8 @@ async def test_a_recipe_by_name(tmp_path: Path) -> None:
     assert (wrong.code, "did you mean 'null'?" in wrong.err) == (66, True)
 
 
-async def test_postgres(server: Server, tmp_path: Path) -> None:  # noqa: F811
-    """A database gives the same."""
+async def test_backfill_reads_postgres(server: Server, tmp_path: Path) -> None:  # noqa: F811
+    """A database gives the same messages."""
     database = await server.database()
     async with server.sink(database) as sink:
         await sink.write(to_lines(MESSAGES))
@@ -80,9 +82,9 @@ async def test_postgres(server: Server, tmp_path: Path) -> None:  # noqa: F811
     assert written(tmp_path) == Counter(map(repr, MESSAGES))
 
 
-async def test_times_and_nodes(tmp_path: Path) -> None:
-    """Only what is asked for is written; the end is not part of it."""
-    directory = await lake(tmp_path)
+async def test_backfill_selects_times_and_nodes(tmp_path: Path) -> None:
+    """The end is exclusive."""
+    directory = await parquet_files(tmp_path)
     done = ccpipe(
         "backfill", directory, "--from", "parquet", "--to", recipe(tmp_path), "--node", "n[0-1]",
         "--start", "2025-02-20T12:01:00+00:00", "--end", "2025-02-20T12:04:00+00:00",
@@ -91,9 +93,9 @@ async def test_times_and_nodes(tmp_path: Path) -> None:
     assert written(tmp_path) == Counter(map(repr, [MESSAGES[1], MESSAGES[3]]))
 
 
-async def test_it_goes_on(tmp_path: Path) -> None:
-    """What a checkpoint says is written is not written again, nor by another backfill."""
-    directory, checkpoint = await lake(tmp_path), tmp_path / "checkpoint"
+async def test_backfill_continues_from_checkpoint(tmp_path: Path) -> None:
+    """Data recorded there is not written again, nor by another backfill."""
+    directory, checkpoint = await parquet_files(tmp_path), tmp_path / "checkpoint"
     arguments = ("--from", "parquet", "--to", recipe(tmp_path), "--checkpoint", checkpoint)
     assert ccpipe("backfill", directory, *arguments).code == 0
     noted = json.loads(checkpoint.read_text())
@@ -106,9 +108,9 @@ async def test_it_goes_on(tmp_path: Path) -> None:
     assert (other.code, "another backfill" in other.err) == (78, True)
 
 
-async def test_it_goes_on_while_a_bridge_writes(tmp_path: Path) -> None:
-    """What came meanwhile is no other backfill: it is written too."""
-    directory, checkpoint = await lake(tmp_path), tmp_path / "checkpoint"
+async def test_backfill_continues_while_bridge_writes(tmp_path: Path) -> None:
+    """Messages that arrived since are written by the same backfill."""
+    directory, checkpoint = await parquet_files(tmp_path), tmp_path / "checkpoint"
     arguments = ("--from", "parquet", "--to", recipe(tmp_path), "--checkpoint", checkpoint)
     assert ccpipe("backfill", directory, *arguments).code == 0
     later = metric(9.0, time=NOON + 60 * MINUTE)
@@ -126,8 +128,8 @@ def files(directory: Path) -> list[Path]:
     return paths
 
 
-def test_files(tmp_path: Path) -> None:
-    """Every message is what it was; a line that is none becomes a dead letter, with its place."""
+def test_backfill_reads_line_files(tmp_path: Path) -> None:
+    """Every message is equal; an invalid line becomes a dead letter with its position."""
     paths = files(tmp_path)
     paths[1].write_bytes(b"no line\n" + paths[1].read_bytes())
     arguments = (*paths, "--from", "file", "--to", recipe(tmp_path))
@@ -140,8 +142,8 @@ def test_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "csv"])
-async def test_what_the_sink_file_writes(tmp_path: Path, form: Format) -> None:
-    """JSON lines and CSV are read back; the type of a small unsigned integer is lost."""
+async def test_backfill_reads_output_of_file_sink(tmp_path: Path, form: Format) -> None:
+    """JSON lines and CSV; the type of a small unsigned integer is lost."""
     messages = [*MESSAGES, Message("log", {"a": "x y"}, 'two\nlines, "quoted"', None, "log")]
     name = "a.csv" if form == "csv" else "a.jsonl"
     async with FileSink(path=str(tmp_path / name), format=form) as sink:
@@ -167,8 +169,8 @@ async def test_what_the_sink_file_writes(tmp_path: Path, form: Format) -> None:
     assert noted(checkpoint) == len(messages) + 1
 
 
-def test_times_and_nodes_of_files(tmp_path: Path) -> None:
-    """Only what is asked for is written; a line without a time is in no range."""
+def test_backfill_selects_times_and_nodes_of_files(tmp_path: Path) -> None:
+    """A line without a timestamp is in no range."""
     paths = files(tmp_path)
     (tmp_path / "c.lp").write_bytes(b"m,hostname=n1 value=1\n")
     done = ccpipe(
@@ -181,8 +183,8 @@ def test_times_and_nodes_of_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["out.lp", "./sub/../out.lp", "link.lp", "hard.lp"])
-def test_file_that_the_sink_writes_is_refused(tmp_path: Path, name: str) -> None:
-    """It would be read for ever, under whatever name."""
+def test_backfill_rejects_file_written_by_sink(tmp_path: Path, name: str) -> None:
+    """It would be read forever, under any name."""
     out = tmp_path / "out.lp"
     out.write_bytes(encode(MESSAGES, precision="ns"))
     (tmp_path / "sub").mkdir()
@@ -196,9 +198,9 @@ def test_file_that_the_sink_writes_is_refused(tmp_path: Path, name: str) -> None
     assert out.read_bytes() == before
 
 
-async def test_store_that_the_sink_writes_is_refused(tmp_path: Path) -> None:
-    """All rows would be doubled."""
-    directory = await lake(tmp_path)
+async def test_backfill_rejects_store_written_by_sink(tmp_path: Path) -> None:
+    """All rows would be duplicated."""
+    directory = await parquet_files(tmp_path)
     to = tmp_path / "to.toml"
     to.write_text(f'[source]\nuse = "nats"\n[sink]\nuse = "parquet"\ndir = "{directory}"\n')
     done = ccpipe("backfill", directory, "--from", "parquet", "--to", to)
@@ -209,8 +211,8 @@ async def test_store_that_the_sink_writes_is_refused(tmp_path: Path) -> None:
     assert (done.code, "which is read" in done.err) == (78, True)
 
 
-async def test_files_go_on_after_a_kill(tmp_path: Path) -> None:
-    """With a rate it is on its way for long; the next one writes the rest, and little again."""
+async def test_backfill_of_files_continues_after_kill(tmp_path: Path) -> None:
+    """A rate limit makes it slow enough; the next run writes the rest, and few lines again."""
     total = 12_000
     paths = [tmp_path / "a.lp", tmp_path / "b.lp.gz"]
     lines = [b"m,hostname=n1 value=%d %d\n" % (n, NOON // SECOND + n) for n in range(total)]
@@ -233,7 +235,7 @@ async def test_files_go_on_after_a_kill(tmp_path: Path) -> None:
     assert again.code == 0, again.err
     found = written(tmp_path)
     assert len(found) == total
-    assert sum(found.values()) <= total + before - done + 4096  # at most a block beside
+    assert sum(found.values()) <= total + before - done + 4096  # at most one block more
     assert noted(checkpoint) == total
     assert ccpipe("backfill", *arguments).code == 0
     assert written(tmp_path) == found
@@ -254,13 +256,15 @@ def noted(checkpoint: Path) -> int:
         (("a.lp", "--from", "file", "--rate", "-1"), 64),
     ],
 )
-def test_what_cannot_be(tmp_path: Path, arguments: tuple[str, ...], code: int) -> None:
-    """It is named before anything starts."""
+def test_backfill_rejects_wrong_arguments(
+    tmp_path: Path, arguments: tuple[str, ...], code: int
+) -> None:
+    """Before anything starts."""
     assert ccpipe("backfill", *arguments, "--to", recipe(tmp_path)).code == code
 
 
-def test_nothing_there(tmp_path: Path) -> None:
-    """A directory without files is missing input; a bad address and a dead server are named."""
+def test_backfill_reports_missing_input(tmp_path: Path) -> None:
+    """A directory without files, a bad address and an unreachable server are named."""
     arguments = ("--to", recipe(tmp_path))
     assert ccpipe("backfill", tmp_path / "no", "--from", "parquet", *arguments).code == 66
     assert ccpipe("backfill", "here", "--from", "postgres", *arguments).code == 78

@@ -67,10 +67,10 @@ def stored(directory: Path) -> list[float]:
     return values
 
 
-async def test_three_broken_lines_of_a_thousand_cost_three_lines(
+async def test_bridge_stores_all_but_bad_lines(
     nats_server: NatsServer, recipe: Path, tmp_path: Path
 ) -> None:
-    """997 are stored; the three lie in <cluster>.dead with reason, origin, line and offset."""
+    """997 are stored; three are in <cluster>.dead with reason, origin, line and offset."""
     payload = lines(1000)
     payload[10] = b"m,hostname=n1,type=node value=1.2.3 1740000010\n"
     payload[500] = b'm,hostname=n1,type=node event="no end 1740000500\n'
@@ -79,23 +79,23 @@ async def test_three_broken_lines_of_a_thousand_cost_three_lines(
     client = await nats.connect(nats_server.url)
     await _publish(client, "local.metrics", b"".join(payload))
     await eventually(lambda: len(stored(tmp_path)) >= 997)
-    code, _, said = await stop(bridge)
-    letters = [await client.jetstream().get_msg("ccpipe-local-dead", i) for i in (1, 2, 3)]
+    code, _, log = await stop(bridge)
+    dead_letters = [await client.jetstream().get_msg("ccpipe-local-dead", i) for i in (1, 2, 3)]
     info = await client.jetstream().stream_info("ccpipe-local-dead")
     await client.close()
     assert code == 0
-    assert "997 records read, 997 written, 3 dead letters" in said
+    assert "997 records read, 997 written, 3 dead letters" in log
     assert stored(tmp_path) == [float(i) for i in range(1000) if i not in (10, 500, 999)]
     assert info.state.messages == 3
     joined = b"".join(payload)
-    for letter, number in zip(letters, (10, 500, 999), strict=True):
+    for letter, number in zip(dead_letters, (10, 500, 999), strict=True):
         headers = letter.headers or {}
         assert letter.data == payload[number].rstrip(b"\n")
         assert headers["Ccpipe-Line"] == str(number + 1)
         assert headers["Ccpipe-Origin"] == "local.metrics"
         begin = joined.index(payload[number])
         assert begin <= int(headers["Ccpipe-Offset"]) <= begin + len(payload[number])
-    assert [(m.headers or {})["Ccpipe-Reason"] for m in letters] == [
+    assert [(m.headers or {})["Ccpipe-Reason"] for m in dead_letters] == [
         "the value is not a well-formed number",
         "the string does not end: its closing quote is missing",
         "the tag has no value",
@@ -114,17 +114,17 @@ async def _publish(client: Client, subject: str, payload: bytes) -> None:
     pytest.fail("the bridge never made the stream")
 
 
-async def test_told_to_end_it_writes_what_it_holds(
+async def test_bridge_writes_and_acknowledges_batch_on_sigterm(
     nats_server: NatsServer, recipe: Path, tmp_path: Path
 ) -> None:
-    """SIGTERM flushes a batch that is neither full nor old, and acknowledges it."""
+    """Even if the batch is neither full nor old."""
     bridge = await start(recipe, url=nats_server.url, CCPIPE_BATCH__AGE="1h")
     client = await nats.connect(nats_server.url)
     await _publish(client, "local.metrics", b"".join(lines(10)))
     jetstream = client.jetstream()
     async with asyncio.timeout(60):
         while True:
-            with contextlib.suppress(nats.js.errors.NotFoundError):  # it is made in a moment
+            with contextlib.suppress(nats.js.errors.NotFoundError):  # not created yet
                 if (await jetstream.consumer_info("ccpipe-local", "test")).num_ack_pending:
                     break
             await asyncio.sleep(0.05)
@@ -135,10 +135,10 @@ async def test_told_to_end_it_writes_what_it_holds(
     await client.close()
 
 
-async def test_a_dry_run_prints_and_takes_nothing_away(
+async def test_dry_run_prints_and_consumes_nothing(
     nats_server: NatsServer, recipe: Path, tmp_path: Path
 ) -> None:
-    """It shows what would be written; the real bridge later gets everything."""
+    """It shows what would be written; a bridge started later gets everything."""
     real = await start(recipe, url=nats_server.url)
     client = await nats.connect(nats_server.url)
     await _publish(client, "local.metrics", lines(1)[0])
@@ -157,7 +157,7 @@ async def test_a_dry_run_prints_and_takes_nothing_away(
 async def first_line(
     process: asyncio.subprocess.Process, client: Client, subject: str, payload: bytes
 ) -> bytes:
-    """Publish again and again, since nobody knows when it listens, until it has printed a line."""
+    """Publish repeatedly until it has printed a line: it is unknown when it has subscribed."""
     assert process.stdout is not None
     reading = asyncio.create_task(process.stdout.readline())
     async with asyncio.timeout(60):
@@ -168,7 +168,7 @@ async def first_line(
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected"),
     [
         ("[source]\nuse='nats'\n[sink]\nuse='parqet'\ndir='x'\n", "did you mean 'parquet'"),
         ("[source]\nuse='nats'\ndurabel='x'\n[sink]\nuse='null'\n", "source"),
@@ -176,22 +176,24 @@ async def first_line(
         ("[sorce]\n[sink]\nuse='null'\n", "unknown key 'sorce'; did you mean 'source'?"),
     ],
 )
-async def test_a_wrong_recipe_is_fatal_before_start(tmp_path: Path, text: str, says: str) -> None:
-    """The error names the file and what was probably meant; the exit code is EX_CONFIG."""
+async def test_bridge_rejects_wrong_recipe_before_start(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    """With the file and a suggestion; the exit code is EX_CONFIG."""
     path = tmp_path / "wrong.toml"
     path.write_text(text)
     process = await start(path, url="nats://127.0.0.1:1")
-    got, _, said = await ended(process)
+    got, _, log = await ended(process)
     assert got == 78
-    assert says in said
-    assert "wrong.toml" in said
-    assert "Traceback" not in said
+    assert expected in log
+    assert "wrong.toml" in log
+    assert "Traceback" not in log
 
 
-async def test_health_is_answered_while_it_runs(
+async def test_bridge_serves_health_while_it_runs(
     nats_server: NatsServer, recipe: Path, unused_port: int
 ) -> None:
-    """``/health /ready /metrics`` are there for probes where the configuration says so."""
+    """``/health``, ``/ready`` and ``/metrics``, if configured."""
     bridge = await start(
         recipe, url=nats_server.url, CCPIPE_TELEMETRY__LISTEN=f"127.0.0.1:{unused_port}"
     )
@@ -209,10 +211,8 @@ async def test_health_is_answered_while_it_runs(
     assert b"ccpipe_queued_bytes" in answer
 
 
-async def test_without_a_server_it_waits_and_still_ends_when_told(
-    recipe: Path, unused_port: int
-) -> None:
-    """A bridge that starts before its broker waits for it, and SIGTERM ends that too."""
+async def test_bridge_waits_for_broker_and_ends_on_sigterm(recipe: Path, unused_port: int) -> None:
+    """It may start before its broker, and SIGTERM ends the wait."""
     bridge = await start(recipe, url=f"nats://127.0.0.1:{unused_port}")
     assert bridge.stderr is not None
     assert str(unused_port).encode() in await asyncio.wait_for(bridge.stderr.readline(), 60)
@@ -220,10 +220,10 @@ async def test_without_a_server_it_waits_and_still_ends_when_told(
     assert code == 0
 
 
-async def test_victoriametrics_gives_back_what_was_published(
+async def test_victoriametrics_returns_published_metrics(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    """The shipped recipe carries metrics into the real store; events stay out, none is dead."""
+    """The shipped recipe writes metrics to the real store; events are left out, none is dead."""
     store = VictoriaMetrics(tmp_path / "store")
     store.start()
     sent = [
@@ -237,11 +237,11 @@ async def test_victoriametrics_gives_back_what_was_published(
     await _publish(client, "local.metrics", payload)
     await client.close()
     await eventually(lambda: len(store.samples()) >= len(sent))
-    code, _, said = await stop(bridge)
+    code, _, log = await stop(bridge)
     kept = store.samples()
     store.stop()
     assert code == 0
-    assert "301 records read, 300 written, 0 dead letters" in said
+    assert "301 records read, 300 written, 0 dead letters" in log
     assert kept == {sample(message) for message in sent}
 
 
@@ -250,10 +250,10 @@ def names(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "bridges").glob("*.toml")), ids=lambda p: p.stem)
-async def test_a_dry_run_works_with_every_recipe(
+async def test_dry_run_works_with_every_recipe(
     path: Path, nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    """Whatever its source and sink; no file and no stream is left behind, no dead letter sent."""
+    """With any source and sink; it leaves no file or stream and sends no dead letter."""
     state = tmp_path / "state"
     state.mkdir()
     given = {
@@ -270,16 +270,16 @@ async def test_a_dry_run_works_with_every_recipe(
         (tmp_path / "corrected.lp").touch()
         given["CCPIPE_SOURCE__PATHS"] = str(tmp_path / "corrected.lp")
     process = await start(path, "--dry-run", "--for", "1s", url=nats_server.url, **given)
-    code, _, said = await ended(process)
+    code, _, log = await ended(process)
     client = await nats.connect(nats_server.url)
     streams = await client.jetstream().streams_info()
     await client.close()
     assert (code, streams, names(state)) == (0, [], [])
-    assert "dead letters" in said.splitlines()[-1]
+    assert "dead letters" in log.splitlines()[-1]
 
 
-async def test_a_dry_run_prints_envelopes_as_json(nats_server: NatsServer, tmp_path: Path) -> None:
-    """They are no line protocol: one object a line, as Sonar writes them."""
+async def test_dry_run_prints_envelopes_as_json(nats_server: NatsServer, tmp_path: Path) -> None:
+    """One object a line, as Sonar writes them."""
     text = (ROOT / "bridges" / "cc-to-sonar.toml").read_text()
     assert 'hold = "5s"' in text
     recipe = tmp_path / "recipe.toml"
@@ -294,10 +294,10 @@ async def test_a_dry_run_prints_envelopes_as_json(nats_server: NatsServer, tmp_p
     assert json.loads(printed)["data"]["attributes"]["node"] == "n1"
 
 
-async def test_a_dry_run_starts_where_the_bridge_is_and_does_not_move_it(
+async def test_dry_run_starts_at_position_of_bridge_and_keeps_it(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    """It reads copies of the files in which parts remember how far they are."""
+    """It reads copies of the state files."""
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(
         f"""
@@ -330,8 +330,8 @@ async def test_a_dry_run_starts_where_the_bridge_is_and_does_not_move_it(
     before = {name: (tmp_path / name).read_bytes() for name in ("checkpoint", "state")}
     for _ in range(2):
         dry = await start(recipe, "--dry-run", url=nats_server.url)
-        code, printed, said = await ended(dry)
-        assert code == 0, said
+        code, printed, log = await ended(dry)
+        assert code == 0, log
         assert 'jobId\\":2' in printed.replace(" ", "")
         assert 'jobId\\":1,' not in printed.replace(" ", "")
     assert {name: (tmp_path / name).read_bytes() for name in before} == before

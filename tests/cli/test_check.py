@@ -25,7 +25,7 @@ LINE = re.compile(
 
 
 async def run(server: NatsServer, *arguments: object, **environ: str) -> Ended:
-    """Run a check to its end beside the server of this loop; its output must be one line."""
+    """Run a check to its end without blocking the event loop; its output must be one line."""
     where = ("--server", server.url, "--cluster", "fritz")
     done = await asyncio.to_thread(
         lambda: ccpipe("check", *arguments, *where, stdin=b"", **environ)
@@ -56,8 +56,10 @@ async def filled(server: NatsServer, bus: Connection, count: int = 5) -> None:
         await jetstream.publish("fritz.metrics.f01", b"x value=1")
 
 
-async def test_lag(nats_server: NatsServer, bus: Connection) -> None:
-    """Unread messages decide, by the thresholds that are given; they are performance data."""
+async def test_check_lag_compares_pending_messages(
+    nats_server: NatsServer, bus: Connection
+) -> None:
+    """With the given thresholds; the numbers are in the performance data."""
     await filled(nats_server, bus)
     fine = await run(nats_server, "lag")
     assert (fine.code, fine.out) == (
@@ -68,10 +70,10 @@ async def test_lag(nats_server: NatsServer, bus: Connection) -> None:
     assert (bad.code, bad.out[:19]) == (2, "CCPIPE LAG CRITICAL")
 
 
-async def test_a_bridge_that_never_ran_is_critical(
+async def test_check_lag_is_critical_if_bridge_never_ran(
     nats_server: NatsServer, bus: Connection
 ) -> None:
-    """Where a durable name is given it must exist; without any there is nothing to know."""
+    """A given durable name must exist; without one the status is unknown."""
     none = await run(nats_server, "lag")
     assert (none.code, none.out) == (3, "CCPIPE LAG UNKNOWN - nothing to check\n")
     await filled(nats_server, bus)
@@ -80,8 +82,10 @@ async def test_a_bridge_that_never_ran_is_critical(
     assert "postgres has never run" in done.out
 
 
-async def test_freshness(nats_server: NatsServer, bus: Connection) -> None:
-    """The newest metric decides; its age is compared with both thresholds."""
+async def test_check_freshness_compares_age_of_newest_metric(
+    nats_server: NatsServer, bus: Connection
+) -> None:
+    """With both thresholds."""
     assert (await run(nats_server, "freshness")).code == 2  # nothing is stored
     await filled(nats_server, bus)
     fine = await run(nats_server, "freshness", "--warning", "1h", "--critical", "2h")
@@ -91,8 +95,8 @@ async def test_freshness(nats_server: NatsServer, bus: Connection) -> None:
     assert (await run(nats_server, "freshness", "--warning", "0s", "--critical", "0s")).code == 2
 
 
-async def test_freshness_of_nodes(nats_server: NatsServer, bus: Connection) -> None:
-    """Where subjects name nodes, each is checked, and the silent one is named."""
+async def test_check_freshness_names_silent_node(nats_server: NatsServer, bus: Connection) -> None:
+    """Each node is checked if subjects have the node's name."""
     await filled(nats_server, bus)
     subjects = {"CCPIPE_BUS__SUBJECTS__METRICS": "{cluster}.metrics.{hostname}"}
     limits = ("--warning", "1h", "--critical", "1h")
@@ -107,8 +111,8 @@ async def test_freshness_of_nodes(nats_server: NatsServer, bus: Connection) -> N
     assert "--node: needs" in vague.out
 
 
-async def test_dead_letters(nats_server: NatsServer, bus: Connection) -> None:
-    """None is fine, one is a warning, and many are critical."""
+async def test_check_dead_letters_compares_number(nats_server: NatsServer, bus: Connection) -> None:
+    """None is OK, one is a warning, and many are critical."""
     assert (await run(nats_server, "dead")).out.startswith("CCPIPE DEAD OK - 0 dead letters")
     site = site_of(nats_server)
     subjects = Subjects.of(site)
@@ -122,8 +126,10 @@ async def test_dead_letters(nats_server: NatsServer, bus: Connection) -> None:
     assert json.loads(bad.out)["findings"][0]["value"] == 2
 
 
-async def test_streams(nats_server: NatsServer, bus: Connection) -> None:
-    """A bridge that does not run is a warning, so is a stream that is not as configured."""
+async def test_check_streams_warns_about_differences(
+    nats_server: NatsServer, bus: Connection
+) -> None:
+    """Of a stream from the configuration; a bridge that is not running is a warning, too."""
     await filled(nats_server, bus)
     done = await run(nats_server, "streams")
     assert done.code == 1
@@ -133,10 +139,10 @@ async def test_streams(nats_server: NatsServer, bus: Connection) -> None:
     assert "max_bytes is 1GiB, not 5GiB" in changed.out
 
 
-async def test_messages_that_were_deleted_unread_are_critical(
+async def test_check_is_critical_if_unread_messages_were_deleted(
     nats_server: NatsServer, bus: Connection
 ) -> None:
-    """What a stream deleted after the last message that a bridge got is lost to it."""
+    """Messages deleted after the last one that a bridge received are lost."""
     await filled(nats_server, bus)
     jetstream = bus.jetstream()
     config = (await jetstream.stream_info("ccpipe-fritz")).config
@@ -146,8 +152,8 @@ async def test_messages_that_were_deleted_unread_are_critical(
     assert "may have deleted 3 messages that parquet had not read" in done.out
 
 
-async def test_a_broker_that_is_away_is_critical(unused_port: int) -> None:
-    """A monitor is told in its own terms; nothing waits."""
+async def test_check_is_critical_without_broker(unused_port: int) -> None:
+    """In the monitor's format, without waiting."""
     server = ("--server", f"nats://127.0.0.1:{unused_port}")
     names = ("freshness", "lag", "dead", "streams")
     checks = (asyncio.to_thread(ccpipe, "check", name, *server) for name in names)
@@ -158,15 +164,15 @@ async def test_a_broker_that_is_away_is_critical(unused_port: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["freshness", "lag", "dead", "streams"])
-def test_what_is_asked_wrongly_is_unknown_or_usage(name: str) -> None:
-    """Thresholds in the wrong order are an error of the command line."""
+def test_check_rejects_wrong_arguments(name: str) -> None:
+    """Thresholds in the wrong order are a usage error, others give the status unknown."""
     done = ccpipe("check", name, "--warning", "9", "--critical", "1")
     assert done.code == 64
     assert "--warning must not be above --critical" in done.err
 
 
-def test_a_configuration_that_is_wrong_is_unknown(tmp_path: object) -> None:
-    """It says nothing about the pipe."""
+def test_check_is_unknown_if_configuration_is_wrong(tmp_path: object) -> None:
+    """The state of the pipe is not known."""
     done = ccpipe("check", "lag", CCPIPE_BUS__STREAM_AGE="soon")
     assert done.code == 3
     assert "UNKNOWN" in done.out
@@ -185,8 +191,8 @@ findings = st.builds(
 
 
 @given(st.lists(findings, max_size=5))
-def test_any_findings_are_one_line_with_one_bar(found: list[Finding]) -> None:
-    """Names and texts of others break neither the line nor the performance data."""
+def test_any_findings_make_one_line_with_one_bar(found: list[Finding]) -> None:
+    """Names and texts from outside break neither the line nor the performance data."""
     text = line("lag", found)
     assert len(text.splitlines()) == 1
     assert text.count("|") == any(each.value is not None for each in found)
@@ -194,7 +200,7 @@ def test_any_findings_are_one_line_with_one_bar(found: list[Finding]) -> None:
 
 
 @given(findings.filter(lambda each: each.value is not None))
-def test_performance_data_is_as_the_guidelines_have_it(finding: Finding) -> None:
+def test_performance_data_follows_guidelines(finding: Finding) -> None:
     """``'label'=value[unit];[warn];[crit];[min];[max]`` with quotes doubled."""
     assert re.fullmatch(
         r"'(?:[^'=|]|'')+'=[\d.]+(?:s|B|%)?(?:;[\d.e+-]*){1,4}", finding.performance(), re.DOTALL
@@ -210,12 +216,12 @@ def test_performance_data_is_as_the_guidelines_have_it(finding: Finding) -> None
         ([Status.WARNING, Status.CRITICAL, Status.OK], Status.CRITICAL),
     ],
 )
-def test_the_worst_decides(found: list[Status], expected: Status) -> None:
-    """Critical is worse than a warning, which is worse than what is not known."""
+def test_worst_finding_decides(found: list[Status], expected: Status) -> None:
+    """Critical is worse than a warning, which is worse than unknown."""
     assert worst([Finding("a", status, "t") for status in found]) is expected
 
 
-def test_thresholds_are_limits_that_may_be_reached() -> None:
-    """A value at the limit is still fine."""
+def test_thresholds_are_inclusive() -> None:
+    """A value at the limit is still OK."""
     statuses = [compare(value, 1, 2) for value in (1, 1.5, 2, 3)]
     assert statuses == [Status.OK, Status.WARNING, Status.WARNING, Status.CRITICAL]

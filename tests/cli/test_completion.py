@@ -27,7 +27,7 @@ LINES = [
     ("ccpipe acct sacct -u x --jobs --clus", "ccpipe acct sacct -u x --jobs --cluster"),
     ("ccpipe acct some-lines.lp -o csv --own", "ccpipe acct some-lines.lp -o csv --owner"),
 ]
-"""What is typed before Tab, and what then stands there."""
+"""Text typed before Tab, and the line after it."""
 PROMPT = "READY> "
 SECONDS = 60.0
 
@@ -87,8 +87,8 @@ def start(shell: str, directory: Path) -> Terminal:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_commands_and_options_are_in_the_script(shell: str) -> None:
-    """All commands, and options of those in directories too."""
+def test_completion_script_has_commands_and_options(shell: str) -> None:
+    """All commands, and their options, also of subcommands."""
     shown = ccpipe("completion", shell)
     assert (shown.code, shown.err) == (0, "")
     for word in (*COMMANDS, "dry-run", "since"):
@@ -96,7 +96,7 @@ def test_commands_and_options_are_in_the_script(shell: str) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_a_line_is_completed_at_the_tab_key(shell: str, tmp_path: Path) -> None:
+def test_shell_completes_line_at_tab_key(shell: str, tmp_path: Path) -> None:
     """Commands, options, their values and files, in a shell at a terminal."""
     terminal = start(shell, tmp_path)
     try:
@@ -106,25 +106,25 @@ def test_a_line_is_completed_at_the_tab_key(shell: str, tmp_path: Path) -> None:
     assert found == [wanted for _, wanted in LINES]
 
 
-def test_zsh_takes_the_script_from_a_pipe_too(tmp_path: Path) -> None:
-    """``source <(ccpipe completion zsh)``, as people have it in their ``.zshrc``."""
+def test_zsh_accepts_script_from_pipe(tmp_path: Path) -> None:
+    """``source <(ccpipe completion zsh)``, as in many ``.zshrc``."""
     script = tmp_path / "script"
     script.write_text(ccpipe("completion", "zsh").out)
-    ask = f"autoload -Uz compinit; compinit -u -D; source {script}; print $_comps[ccpipe]"
+    script_text = f"autoload -Uz compinit; compinit -u -D; source {script}; print $_comps[ccpipe]"
     done = subprocess.run(
-        [program("zsh", "zsh"), "-f", "-c", ask], capture_output=True, text=True, check=True
+        [program("zsh", "zsh"), "-f", "-c", script_text], capture_output=True, text=True, check=True
     )
     assert (done.stdout, done.stderr) == ("_cyclopts_ccpipe\n", "")
 
 
-def test_fish_completes_a_line(tmp_path: Path) -> None:
-    """The real shell says what it would offer at the Tab key, first what fits best."""
+def test_fish_completes_line(tmp_path: Path) -> None:
+    """The real shell lists its suggestions for the Tab key, the best ones first."""
     tmp_path.joinpath("some-lines.lp").touch()
     script = tmp_path / "ccpipe.fish"
     script.write_text(ccpipe("completion", "fish").out)
-    asked = "\n".join(f"complete -C '{typed}' | head -n 1" for typed, _ in LINES)
+    script_text = "\n".join(f"complete -C '{typed}' | head -n 1" for typed, _ in LINES)
     done = subprocess.run(
-        [program("fish", "fish"), "--no-config", "-c", f"source {script}\n{asked}"],
+        [program("fish", "fish"), "--no-config", "-c", f"source {script}\n{script_text}"],
         capture_output=True, text=True, check=True, cwd=tmp_path,
         env={"PATH": os.environ["PATH"], "TERM": "dumb", "HOME": str(tmp_path)},
     )  # fmt: skip
@@ -132,7 +132,7 @@ def test_fish_completes_a_line(tmp_path: Path) -> None:
     assert offered == [wanted.split()[-1] for _, wanted in LINES], done.stderr
 
 
-def test_a_shell_must_be_named() -> None:
+def test_completion_requires_name_of_shell() -> None:
     """Exit code 64."""
     assert ccpipe("completion").code == 64
     assert ccpipe("completion", "tcsh").code == 64

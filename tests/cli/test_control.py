@@ -1,4 +1,4 @@
-"""``ccpipe control``: real nodes asked and set over a real broker."""
+"""``ccpipe control``: controls of real nodes over a real broker."""
 
 import asyncio
 import contextlib
@@ -58,7 +58,7 @@ async def running(
 
 
 @pytest.fixture
-async def machines(nats_server: NatsServer, tmp_path: Path) -> AsyncIterator[Path]:
+async def nodes_root(nats_server: NatsServer, tmp_path: Path) -> AsyncIterator[Path]:
     """Run n1, where frequencies may be set, and n2, where nothing may."""
     for name in ("n1", "n2"):
         for tree in ("cpufreq", "rapl-limits"):
@@ -70,13 +70,13 @@ async def machines(nats_server: NatsServer, tmp_path: Path) -> AsyncIterator[Pat
         yield tmp_path
 
 
-def governor(machines: Path, node: str) -> str:
-    path = machines / node / "sys/devices/system/cpu/cpufreq/policy0/scaling_governor"
+def governor(nodes_root: Path, node: str) -> str:
+    path = nodes_root / node / "sys/devices/system/cpu/cpufreq/policy0/scaling_governor"
     return path.read_text().strip()
 
 
-async def test_values_are_shown_in_a_table(nats_server: NatsServer, machines: Path) -> None:
-    """A row for each; of one device where it is named."""
+async def test_control_get_shows_values_in_table(nats_server: NatsServer, nodes_root: Path) -> None:
+    """A row for each; only the named device, if any."""
     shown = await control(nats_server, "get", "rapl", "--node", "n1")
     assert (shown.code, shown.err) == (0, "")
     rows = [line.split() for line in shown.out.splitlines()]
@@ -88,10 +88,10 @@ async def test_values_are_shown_in_a_table(nats_server: NatsServer, machines: Pa
     assert shown.out.splitlines()[1].split() == ["n1", "rapl.pkg_limit_1", "160"]
 
 
-async def test_without_a_name_it_lists_what_there_is(
-    nats_server: NatsServer, machines: Path
+async def test_control_get_lists_controls_without_name(
+    nats_server: NatsServer, nodes_root: Path
 ) -> None:
-    """And what may be set."""
+    """And which of them can be set."""
     shown = await control(nats_server, "get", "--node", "n1")
     rows = {line.split()[1]: line.split()[2:4] for line in shown.out.splitlines()}
     assert rows["freq.governor"] == ["ALL", "hwthread"]
@@ -99,42 +99,47 @@ async def test_without_a_name_it_lists_what_there_is(
     assert rows["interval"] == ["GET", "node"]
 
 
-async def test_a_list_of_nodes_is_asked_and_all_in_json(
-    nats_server: NatsServer, machines: Path
+async def test_control_get_queries_node_list_and_prints_json(
+    nats_server: NatsServer, nodes_root: Path
 ) -> None:
-    """Values that are JSON are not a text in JSON."""
+    """Values that are JSON are not nested as text."""
     shown = await control(nats_server, "get", "freq.governor", "--node", "n[1-2]", "-o", "json")
     value = {"0": "powersave", "1": "powersave", "2": "performance"}
     same = {"name": "freq.governor", "type": "node", "level": "INFO", "value": value}
     assert json.loads(shown.out) == [{"node": "n1", **same}, {"node": "n2", **same}]
 
 
-async def test_without_a_node_all_answer(nats_server: NatsServer, machines: Path) -> None:
-    """Those that do so in time."""
+async def test_control_get_queries_all_nodes_without_node(
+    nats_server: NatsServer, nodes_root: Path
+) -> None:
+    """Those that answer in time."""
     shown = await control(nats_server, "get", "interval", "--wait", "3s")
     assert shown.code == 0
     rows = [line.split() for line in shown.out.splitlines()[1:]]
     assert rows == [["n1", "interval", "10s"], ["n2", "interval", "10s"]]
 
 
-async def test_lines_are_the_answers_themselves(nats_server: NatsServer, machines: Path) -> None:
-    """Line protocol, as it came."""
+async def test_control_get_prints_replies_as_lines(
+    nats_server: NatsServer, nodes_root: Path
+) -> None:
+    """Line protocol, unchanged."""
     shown = await control(nats_server, "get", "interval", "--node", "n2", "-o", "line")
     (line,) = decode(shown.out.encode())
     assert (line.hostname, line.value, line.field) == ("n2", "10s", "log")
 
 
-async def test_a_value_is_set_on_one_node_only(nats_server: NatsServer, machines: Path) -> None:
-    """The one that is named."""
+async def test_control_put_sets_value_on_named_node_only(
+    nats_server: NatsServer, nodes_root: Path
+) -> None:
     shown = await control(nats_server, "put", "freq.governor", "performance", "--node", "n1")
     assert shown.code == 0
     assert "SUCCESS! It was 0 1: powersave, 2: performance, it is performance" in shown.out
-    assert governor(machines, "n1") == "performance"
-    assert governor(machines, "n2") == "powersave"
+    assert governor(nodes_root, "n1") == "performance"
+    assert governor(nodes_root, "n2") == "powersave"
 
 
-async def test_a_change_is_a_log_line_on_the_bus(nats_server: NatsServer, machines: Path) -> None:
-    """Where all the node's log goes: whoever looks at the node later can see who did what."""
+async def test_control_put_is_logged_on_bus(nats_server: NatsServer, nodes_root: Path) -> None:
+    """Where the node's log goes, so that the change and its author can be found later."""
     site = Site(cluster="fox", hostname="n1", bus=Bus(servers=[nats_server.url]))
     reported, stop, telemetry = list[str](), asyncio.Event(), Telemetry()
     reader = NatsSource(site=site, telemetry=telemetry, subjects=["log"], durable="test")
@@ -156,57 +161,57 @@ async def test_a_change_is_a_log_line_on_the_bus(nats_server: NatsServer, machin
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "expected"),
     [
         (["put", "freq.governor", "performance", "--node", "n2"], 77, "n2: freq.governor may not"),
         (["put", "freq.max_cpu_freq", "9GHz", "--node", "n1"], 65, "n1: 9GHz is not between"),
         (["put", "freq.governor", "x"], 64, "--node is missing"),
         (["get", "freq.govenor", "--node", "n1"], 64, "did you mean 'freq.governor'?"),
-        (["get", "topology", "--node", "n1"], 69, "n1: nothing is known of this node"),
+        (["get", "topology", "--node", "n1"], 69, "n1: no description of this node is available"),
         (["get", "rapl", "--node", "n3", "--wait", "300ms"], 69, "no answer from n3 within 0.3 s"),
         (["get", "rapl", "--node", "n[1"], 65, "n[1"),
         (["get", "rapl", "--wait", "long"], 64, "--wait"),
     ],
 )
-async def test_what_goes_wrong_has_its_exit_code(
-    nats_server: NatsServer, machines: Path, arguments: list[str], code: int, said: str
+async def test_control_errors_have_exit_codes(
+    nats_server: NatsServer, nodes_root: Path, arguments: list[str], code: int, expected: str
 ) -> None:
-    """Those of sysexits.h; nothing is set."""
+    """As in sysexits.h; nothing is set."""
     shown = await control(nats_server, *arguments)
     assert shown.code == code
-    assert said in shown.err
+    assert expected in shown.err
     assert shown.out == ""
-    assert governor(machines, "n1") == governor(machines, "n2") == "powersave"
+    assert governor(nodes_root, "n1") == governor(nodes_root, "n2") == "powersave"
 
 
-async def test_one_node_that_refuses_costs_only_itself(
-    nats_server: NatsServer, machines: Path
+async def test_control_put_reports_nodes_that_refuse(
+    nats_server: NatsServer, nodes_root: Path
 ) -> None:
-    """The others are set and shown; each that is not is told of on stderr."""
-    asked = ("freq.governor", "performance", "--node", "n[1-2],x", "--wait", "3s")
-    shown = await control(nats_server, "put", *asked)
+    """The others are set and shown; each that is not set is reported on stderr."""
+    changed = ("freq.governor", "performance", "--node", "n[1-2],x", "--wait", "3s")
+    shown = await control(nats_server, "put", *changed)
     assert shown.code == 69
     assert "SUCCESS" in shown.out
     refused, silent = shown.err.splitlines()
     assert "n2: freq.governor may not be set here" in refused
     assert silent == "ccpipe: no answer from x within 3 s"
-    assert governor(machines, "n1") == "performance"
+    assert governor(nodes_root, "n1") == "performance"
 
 
-async def test_where_no_node_runs_it_says_so(nats_server: NatsServer) -> None:
-    """At once, as the broker knows."""
+async def test_control_reports_missing_nodes(nats_server: NatsServer) -> None:
+    """At once, since the broker reports that nothing is subscribed."""
     shown = await control(nats_server, "get", "interval", "--wait", "20s")
     assert shown.code == 69
     assert "no node of fox answered" in shown.err
 
 
-def test_an_answer_that_only_looks_like_json_is_a_text() -> None:
-    """Peers answer what they like."""
+def test_reply_that_is_invalid_json_is_text() -> None:
+    """Peers may send anything."""
     for text in ("{broken", "[" * 100_000):
         assert _as_json(Message("x", {}, text, 1, "log"))["value"] == text
 
 
-def test_nested_values_are_rows() -> None:
+def test_nested_values_become_rows() -> None:
     """Tables by their keys, lists in one line, lists of tables by number."""
     value = {"a": {"b": True, "c": [1, 2]}, "d": [{"e": None}], "f": {}}
     assert list(_rows(value, "x")) == [

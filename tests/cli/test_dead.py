@@ -1,4 +1,4 @@
-"""``ccpipe dead``: letters of the bus and of files, listed, shown and replayed once."""
+"""``ccpipe dead``: dead letters of the bus and of files, listed, shown and replayed once."""
 
 import asyncio
 import json
@@ -41,9 +41,9 @@ ENVELOPE = DeadLetter(
 )
 
 
-async def write(site: Site, letters: list[DeadLetter]) -> None:
+async def write(site: Site, dead_letters: list[DeadLetter]) -> None:
     async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
-        await NatsDeadLetterSink(bus, site).write(letters)
+        await NatsDeadLetterSink(bus, site).write(dead_letters)
 
 
 async def dead(site: Site, *arguments: object) -> Ended:
@@ -52,8 +52,8 @@ async def dead(site: Site, *arguments: object) -> Ended:
     return await asyncio.to_thread(ccpipe, "dead", *given)
 
 
-async def test_letters_of_the_bus_are_listed_and_shown(site: Site) -> None:
-    """With reason, origin and excerpt; no letter controls the terminal; filters choose."""
+async def test_dead_letters_of_bus_are_listed_and_shown(site: Site) -> None:
+    """With reason, origin and excerpt; control characters are escaped; filters select."""
     await write(site, [*GOOD, BAD])
     listed = await dead(site, "list")
     assert listed.code == 0
@@ -62,7 +62,7 @@ async def test_letters_of_the_bus_are_listed_and_shown(site: Site) -> None:
     assert listed.err.endswith("4 dead letters\n")
     rows = (await dead(site, "list", "--origin", "metrics.n?", "--count", 2, "-o", "json")).out
     assert [json.loads(row)["original"].encode() for row in rows.splitlines()] == [
-        letter.original for letter in GOOD[:2]
+        dead_letter.original for dead_letter in GOOD[:2]
     ]
     only = json.loads((await dead(site, "list", "--reason", "a line", "-o", "json")).out)
     assert (only["line"], only["offset"], only["reason"]) == (4, 17, "not a line")
@@ -76,31 +76,31 @@ async def test_letters_of_the_bus_are_listed_and_shown(site: Site) -> None:
     assert "\x1b" not in terminal.out
 
 
-async def test_without_letters_the_list_is_empty(site: Site) -> None:
-    """Also where there is no stream yet."""
+async def test_list_is_empty_without_dead_letters(site: Site) -> None:
+    """Also if the stream does not exist yet."""
     listed = await dead(site, "list")
     assert (listed.code, listed.out, listed.err) == (0, "", "0 dead letters\n")
 
 
-async def test_letters_of_the_bus_are_replayed_once(site: Site, nats_server: NatsServer) -> None:
-    """They go to their old subjects and leave the dead; what is still invalid stays."""
+async def test_dead_letters_of_bus_are_replayed_once(site: Site, nats_server: NatsServer) -> None:
+    """They go to their old subjects and are deleted; those still invalid are kept."""
     await write(site, [*GOOD, BAD])
     done = await dead(site, "replay")
     assert done.code == 65
     assert "4: " in done.err
     assert "3 dead letters replayed, 1 still invalid" in done.err
     assert await stored(nats_server) == [
-        (letter.origin, letter.original + b"\n") for letter in GOOD
+        (dead_letter.origin, dead_letter.original + b"\n") for dead_letter in GOOD
     ]
     again = await dead(site, "replay")
     assert "0 dead letters replayed, 1 still invalid" in again.err
     assert len(await stored(nats_server)) == 3
 
 
-async def test_letters_of_a_file_are_replayed_once(
+async def test_dead_letters_of_file_are_replayed_once(
     site: Site, nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    """Resumed after a kill or run again, the command sends only what is missing."""
+    """Resumed after a kill or run again, the command sends only the remaining ones."""
     path = tmp_path / "dead.lp"
     sink = DeadLetterFile(path)
     await sink.write([*GOOD, TIMELESS, ENVELOPE])
@@ -113,7 +113,9 @@ async def test_letters_of_a_file_are_replayed_once(
     assert done.code == 0
     assert "0 dead letters replayed, 0 still invalid\n6 replayed before\n" in done.err
     found = await stored(nats_server)
-    assert [payload for _, payload in found][:3] == [letter.original + b"\n" for letter in GOOD]
+    assert [payload for _, payload in found][:3] == [
+        dead_letter.original + b"\n" for dead_letter in GOOD
+    ]
     subjects = [subject for subject, _ in found]
     assert subjects[3:] == ["fox%2Etest.metrics", "fox%2Etest.sonar.error", "fox%2Etest.metrics"]
     assert found[3][1].startswith(TIMELESS.original + b" ")  # the time at which it was kept
@@ -122,7 +124,7 @@ async def test_letters_of_a_file_are_replayed_once(
     assert (tmp_path / "dead.lp.replayed").stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_torn_letter_is_reported_and_the_others_go(
+async def test_truncated_dead_letter_is_reported_and_others_replayed(
     site: Site, nats_server: NatsServer, tmp_path: Path
 ) -> None:
     """It is never replayed as another value."""
@@ -133,15 +135,15 @@ async def test_a_torn_letter_is_reported_and_the_others_go(
     content = path.read_bytes()
     done = await dead(site, "replay", path)
     assert done.code == 65
-    assert "at byte 0: a torn or edited letter" in done.err
+    assert "at byte 0: truncated or edited" in done.err
     assert await stored(nats_server) == [
-        (letter.origin, letter.original + b"\n") for letter in GOOD[1:]
+        (dead_letter.origin, dead_letter.original + b"\n") for dead_letter in GOOD[1:]
     ]
     assert path.read_bytes() == content
 
 
-async def test_a_dry_run_prints_and_changes_nothing(site: Site, tmp_path: Path) -> None:
-    """Subjects and payloads stand on stdout."""
+async def test_replay_dry_run_prints_and_changes_nothing(site: Site, tmp_path: Path) -> None:
+    """Subjects and payloads go to stdout."""
     path = tmp_path / "dead.lp"
     await DeadLetterFile(path).write(GOOD[:1])
     done = await dead(site, "replay", path, "--dry-run")
@@ -149,30 +151,30 @@ async def test_a_dry_run_prints_and_changes_nothing(site: Site, tmp_path: Path) 
     assert not (tmp_path / "dead.lp.replayed").exists()
 
 
-async def test_a_letter_of_which_a_part_was_kept_is_not_replayed(site: Site) -> None:
-    """Its beginning is not what was sent."""
+async def test_shortened_dead_letter_is_not_replayed(site: Site) -> None:
+    """Its stored beginning is not what was sent."""
     await write(site, [DeadLetter(b"x" * 2**20, "too long", "fox%2Etest.metrics")])
     done = await dead(site, "replay")
     assert done.code == 65
     assert "of 1048576 bytes were kept" in done.err
 
 
-def test_a_count_of_none_is_refused(tmp_path: Path) -> None:
-    """A replay would do nothing and seem to have worked."""
+def test_replay_rejects_count_of_zero(tmp_path: Path) -> None:
+    """It would do nothing and seem to have worked."""
     (tmp_path / "some.lp").touch()
     assert ccpipe("dead", "list", "--count", 0, tmp_path / "some.lp").code == 64
 
 
-LETTERS = [
+DEAD_LETTERS = [
     StoredDeadLetter("1", 5, "no such table", b"a", "fox.metrics.n1"),
     StoredDeadLetter("2", 6, "not a line", b"b", "fox.metrics.n2"),
     StoredDeadLetter("3", 7, "not a line", b"c", "fox.sonar.job"),
 ]
 
 
-async def letters() -> AsyncIterator[StoredDeadLetter]:
-    for letter in LETTERS:
-        yield letter
+async def dead_letter_stream() -> AsyncIterator[StoredDeadLetter]:
+    for dead_letter in DEAD_LETTERS:
+        yield dead_letter
 
 
 @pytest.mark.parametrize(
@@ -187,11 +189,11 @@ async def letters() -> AsyncIterator[StoredDeadLetter]:
         (Filter(reason="a line", count=1), ["2"]),
     ],
 )
-async def test_all_filters_must_match_and_the_count_is_of_what_does(
+async def test_all_filters_must_match_and_count_applies_to_matches(
     chosen: Filter, ids: list[str]
 ) -> None:
-    """A text anywhere in reason or origin, or a shell pattern of a part of it."""
-    assert [letter.id async for letter in chosen.apply(letters())] == ids
+    """A text anywhere in reason or origin, or a shell pattern for a part of it."""
+    assert [dead_letter.id async for dead_letter in chosen.apply(dead_letter_stream())] == ids
 
 
 def written(path: Path) -> Path:
@@ -199,26 +201,26 @@ def written(path: Path) -> Path:
     return path
 
 
-def test_a_journal_that_cannot_be_read_is_missing_input(tmp_path: Path) -> None:
-    """Without it, letters would be replayed twice."""
+def test_unreadable_journal_is_missing_input(tmp_path: Path) -> None:
+    """Without it, dead letters would be replayed twice."""
     path = written(tmp_path / "dead.lp")
     (tmp_path / "dead.lp.replayed").mkdir()
     with pytest.raises(MissingInputError, match="replayed"):
         FileDeadLetters(path)
 
 
-async def test_a_journal_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    """As any file that a command cannot write."""
+async def test_unwritable_journal_is_reported(tmp_path: Path) -> None:
+    """Like any file that a command cannot write."""
     path = written(tmp_path / "dead.lp")
     kept = FileDeadLetters(path)
-    [letter] = [letter async for letter in kept.read()]
+    [dead_letter] = [dead_letter async for dead_letter in kept.read()]
     (tmp_path / "dead.lp.replayed").mkdir()
     with pytest.raises(CreateError, match="replayed: Is a directory"):
-        await kept.remove([letter])
+        await kept.remove([dead_letter])
     kept.close()
 
 
-def test_only_a_regular_file_holds_dead_letters(tmp_path: Path) -> None:
+def test_dead_letters_are_read_from_regular_file_only(tmp_path: Path) -> None:
     """Positions in it are their IDs; a pipe or a device would never end."""
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):

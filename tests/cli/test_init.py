@@ -13,8 +13,8 @@ def written(directory: Path) -> set[str]:
     return {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
 
 
-def test_a_site_gets_all_it_starts_with(tmp_path: Path) -> None:
-    """Configuration, server, recipes and units; each is good, and bridges run by name."""
+def test_init_writes_initial_files_of_site(tmp_path: Path) -> None:
+    """Configuration, server, recipes and units; each is valid, and bridges run by name."""
     target = tmp_path / "etc"
     shown = ccpipe(
         "init", target, "--cluster", 'fr"itz', "--server", "nats://a,nats://b", "--units"
@@ -36,8 +36,8 @@ def test_a_site_gets_all_it_starts_with(tmp_path: Path) -> None:
     assert ccpipe("validate", config, target / "bridges" / "null.toml", "--no-connect").code == 0
 
 
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
-    """Where one file exists none is written, and it is named."""
+def test_init_overwrites_nothing(tmp_path: Path) -> None:
+    """If one file exists, none is written, and it is named."""
     (tmp_path / "nats.conf").write_text("mine")
     shown = ccpipe("init", tmp_path)
     assert shown.code == 64
@@ -46,8 +46,8 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "nats.conf").read_text() == "mine"
 
 
-def test_a_choice_of_recipes(tmp_path: Path) -> None:
-    """By name; a mistyped one is told before anything is written."""
+def test_init_writes_chosen_recipes(tmp_path: Path) -> None:
+    """By name; a misspelt one is reported before anything is written."""
     assert ccpipe("init", tmp_path, "--recipe", "parket").code == 64
     assert written(tmp_path) == set()
     assert ccpipe("init", tmp_path, "--recipe", "parquet").code == 0

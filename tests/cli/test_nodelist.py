@@ -18,19 +18,19 @@ from ccpipe.errors import DataError, UsageError
         ("count", ("a[1-1000000000]", "b"), "1000000001\n"),  # more than could be written out
     ],
 )
-def test_lists_are_expanded_compressed_and_counted(
+def test_nodelist_expands_compresses_and_counts(
     action: Literal["expand", "compress", "count"],
     names: tuple[str, ...],
     printed: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """All lists in their order; compressed, each node is named once."""
+    """All lists in their order; compressed, each node occurs once."""
     nodelist(action, *names)
     assert capsys.readouterr().out == printed
 
 
 @pytest.mark.parametrize("names", [(), ("-",)])
-def test_standard_input_is_read(
+def test_nodelist_reads_standard_input(
     names: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lists on lines or between spaces, as ``sinfo`` and ``scontrol`` print them."""
@@ -39,21 +39,20 @@ def test_standard_input_is_read(
     assert capsys.readouterr().out == "c[1-4]\n"
 
 
-def test_standard_input_that_is_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is named, not guessed at."""
+def test_nodelist_rejects_binary_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"c1\n\xff\n")))
     with pytest.raises(DataError, match="UTF-8"):
         nodelist("count")
 
 
 @pytest.mark.parametrize("action", ["expand", "compress"])
-def test_there_is_a_limit(action: Literal["expand", "compress"]) -> None:
-    """It is named with the option that raises it."""
+def test_nodelist_limits_number_of_names(action: Literal["expand", "compress"]) -> None:
+    """The message has the option that raises the limit."""
     with pytest.raises(UsageError, match="7 names exceed --limit 6"):
         nodelist(action, "a[1-6]", "b", limit=6)
 
 
-def test_a_bad_list_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nodelist_rejects_bad_list(capsys: pytest.CaptureFixture[str]) -> None:
     """Before anything is printed."""
     with pytest.raises(DataError, match="character 4"):
         nodelist("expand", "a[1-2]", "b[1")

@@ -39,31 +39,31 @@ def shell(script: str, *words: object, **environ: str) -> tuple[int, str]:
         *((*SAMPLE, output) for output in ("line", "json", "table", "sonar")),
     ],
 )  # fmt: skip
-def test_a_closed_or_full_stdout_is_an_error(words: tuple[object, ...], redirect: str) -> None:
-    """It is named in one line, with EX_IOERR: nobody takes an empty file for the answer."""
-    code, said = shell(f'"$@" {redirect}', *words)
+def test_command_reports_closed_or_full_stdout(words: tuple[object, ...], redirect: str) -> None:
+    """In one line, with EX_IOERR, so that an empty file is not taken for the output."""
+    code, errors = shell(f'"$@" {redirect}', *words)
     assert code == 74
-    assert said.splitlines()[-1].startswith("ccpipe: standard output: ")
-    assert "Traceback" not in said
-    assert "dead letter from" not in said
+    assert errors.splitlines()[-1].startswith("ccpipe: standard output: ")
+    assert "Traceback" not in errors
+    assert "dead letter from" not in errors
 
 
 @pytest.mark.parametrize("words", [("--help",), ("plugins",), DRY_RUN])
-def test_a_reader_that_has_enough_ends_it_quietly(words: tuple[object, ...]) -> None:
-    """``ccpipe … | head -1`` is no failure, and what nobody reads is no dead letter."""
-    code, said = shell('"$@" | head -n 1 >/dev/null; exit ${PIPESTATUS[0]}', *words)
+def test_command_ends_quietly_when_reader_closes_pipe(words: tuple[object, ...]) -> None:
+    """As in ``ccpipe … | head -1``; unread output does not become a dead letter."""
+    code, errors = shell('"$@" | head -n 1 >/dev/null; exit ${PIPESTATUS[0]}', *words)
     assert code == 0
-    assert "dead letter from" not in said
-    assert "Traceback" not in said
+    assert "dead letter from" not in errors
+    assert "Traceback" not in errors
 
 
 @pytest.mark.parametrize(
     "error", [MemoryError(), RuntimeError("can't start new thread"), RuntimeError("another")]
 )
-def test_process_out_of_memory_or_threads_says_so(
+def test_command_reports_lack_of_memory_or_threads(
     error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With EX_OSERR and what to raise, without a traceback; other errors keep theirs."""
+    """With EX_OSERR and what to raise, without a traceback; other errors are unaffected."""
 
     def fail(*_: object) -> None:
         raise error
@@ -77,8 +77,8 @@ def test_process_out_of_memory_or_threads_says_so(
     assert (caught.value is error) == ("another" in str(error))
 
 
-def test_limit_of_memory_ends_a_command_in_one_line(tmp_path: Path) -> None:
-    """A real one: 20 MB beyond what the interpreter has, and a line of 100 MB."""
+def test_command_reports_memory_limit_in_one_line(tmp_path: Path) -> None:
+    """A real limit: 20 MB beyond what the interpreter has, and a line of 100 MB."""
     (tmp_path / "long.lp").write_bytes(b"m value=1,b=" + b"1" * 10**8)
     code = (
         "import resource, sys; from ccpipe.cli import main, app, validate; "
@@ -95,26 +95,25 @@ def test_limit_of_memory_ends_a_command_in_one_line(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_closed_stderr_harms_nothing() -> None:
-    """Messages go nowhere; nothing that is opened later takes the place of the stream."""
+def test_command_works_with_closed_stderr() -> None:
+    """Messages are dropped; files opened later do not get its descriptor."""
     code, _ = shell('"$@" 2>&-', "nodelist", "count", "n[1-3]")
     assert code == 0
 
 
 @pytest.mark.parametrize("locale", ["C", "POSIX"])
-def test_a_locale_that_lacks_a_character_is_no_traceback(locale: str) -> None:
-    """The character is escaped."""
+def test_command_escapes_characters_missing_in_locale(locale: str) -> None:
     shown = ccpipe(
         "tail", "--help", LC_ALL=locale, PYTHONIOENCODING="latin-1", PYTHONUTF8="0"
     )  # fmt: skip
     assert (shown.code, shown.err) == (0, "")
-    code, said = shell('"$@"', "bridge", "/nonexistent/ж", PYTHONIOENCODING="latin-1")
+    code, errors = shell('"$@"', "bridge", "/nonexistent/ж", PYTHONIOENCODING="latin-1")
     assert code == 66
-    assert "Traceback" not in said
+    assert "Traceback" not in errors
 
 
-def test_an_unknown_log_level_is_a_mistake_in_the_configuration() -> None:
-    """It is named, with the levels that there are."""
+def test_unknown_log_level_is_configuration_error() -> None:
+    """The message lists the levels."""
     shown = ccpipe("version", CCPIPE_LOGLEVEL="bogus")
     assert shown.code == 78
     assert "CCPIPE_LOGLEVEL: not a level: 'bogus' (expected debug, info" in shown.err
@@ -136,32 +135,32 @@ def test_an_unknown_log_level_is_a_mistake_in_the_configuration() -> None:
     ],
     ids=lambda words: " ".join(words[:2]),
 )
-def test_missing_input_is_66(words: tuple[str, ...]) -> None:
-    """``EX_NOINPUT``, whatever the file is for, and the message names it."""
+def test_missing_input_exits_with_66(words: tuple[str, ...]) -> None:
+    """``EX_NOINPUT``, for any kind of file, with its name in the message."""
     shown = ccpipe(*words)
     assert shown.code == 66
     assert "/nonexistent" in shown.out + shown.err
     assert "no such file" in (shown.out + shown.err).lower()
 
 
-def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_command_reports_directory_that_cannot_be_created(tmp_path: Path) -> None:
     """With EX_CANTCREAT, and without a traceback."""
     (tmp_path / "file").touch()
     for words in (("up", "--dir"), ("init",), ("auth", "init", "--node", "a")):
         shown = ccpipe(*words, tmp_path / "file" / "x")
         assert shown.code == 73
-        assert "Not a directory" in shown.err
+        assert "not a directory" in shown.err
         assert "Traceback" not in shown.err
 
 
 async def ran(*commands: str, server: str, **environ: str) -> list[Ended]:
-    """Run commands beside each other."""
+    """Run commands in parallel."""
     processes = [await start(*line.split(), "--server", server, **environ) for line in commands]
     return await asyncio.gather(*map(ended, processes))
 
 
-async def test_a_broker_that_is_away_is_named(unused_port: int) -> None:
-    """With EX_UNAVAILABLE, and not forever: an empty answer would look like an idle cluster."""
+async def test_command_reports_unreachable_broker(unused_port: int) -> None:
+    """With EX_UNAVAILABLE, in bounded time: an empty answer would look like an idle cluster."""
     commands = ("streams show", "streams apply", "control get", "dead list", "send -",
                 "top --once --for 500ms", "tail --for 500ms")  # fmt: skip
     for shown in await ran(*commands, server=f"nats://127.0.0.1:{unused_port}"):
@@ -169,7 +168,9 @@ async def test_a_broker_that_is_away_is_named(unused_port: int) -> None:
         assert str(unused_port) in shown.err
 
 
-async def test_a_broker_that_refuses_ends_it(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_command_ends_when_broker_denies_access(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
     """With EX_NOPERM, since waiting would not help; no password is shown."""
     (tmp_path / "site.toml").touch()
     commands = ("tail", "dashboard --listen 127.0.0.1:0", f"validate {tmp_path}/site.toml")
@@ -179,7 +180,7 @@ async def test_a_broker_that_refuses_ends_it(nats_server: NatsServer, tmp_path: 
         assert "Traceback" not in shown.err
 
 
-def test_ctrl_c_at_any_time_ends_it_without_a_traceback(tmp_path: Path) -> None:
+def test_ctrl_c_at_any_time_ends_command_without_traceback(tmp_path: Path) -> None:
     """While modules are imported, while it connects, while it runs."""
     recipe = tmp_path / "recipe.toml"
     recipe.write_text('[source]\nuse = "nats"\n[sink]\nuse = "null"\n')
@@ -192,9 +193,9 @@ def test_ctrl_c_at_any_time_ends_it_without_a_traceback(tmp_path: Path) -> None:
                 time.sleep(0.002)
             time.sleep(delay)
             process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=60)
         assert process.returncode in (0, 130, -signal.SIGINT)
-        assert b"Traceback" not in said, said.decode()
+        assert b"Traceback" not in errors, errors.decode()
 
 
 @pytest.mark.parametrize(
@@ -204,8 +205,8 @@ def test_ctrl_c_at_any_time_ends_it_without_a_traceback(tmp_path: Path) -> None:
         ("version", "asyncio nats ssl rich.console numpy pyarrow ccpipe.pipeline"),
     ],
 )
-def test_what_needs_no_library_imports_none(word: str, unwanted: str) -> None:
-    """The list of commands is waited for first; who asks for versions may have trouble with one."""
+def test_commands_import_only_libraries_they_need(word: str, unwanted: str) -> None:
+    """The list of commands must be fast, and ``version`` must work with broken libraries."""
     program = (
         f"import sys; sys.argv = ['ccpipe', {word!r}]\n"
         "from ccpipe.cli import main\n"
@@ -217,8 +218,8 @@ def test_what_needs_no_library_imports_none(word: str, unwanted: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_each_command_is_a_module_or_a_directory_of_its_name(name: str) -> None:
-    """So that whoever looks for a command finds its file."""
+def test_each_command_is_module_or_directory_of_its_name(name: str) -> None:
+    """So that a command's file is easy to find."""
     module = importlib.import_module(
         f"ccpipe.cli.{name}{'.command' if name in DIRECTORIES else ''}"
     )
@@ -229,6 +230,6 @@ def test_each_command_is_a_module_or_a_directory_of_its_name(name: str) -> None:
 
 
 def test_every_module_that_is_a_command_is_listed() -> None:
-    """A new one that is not would be unknown to the command line."""
+    """The command line would not know a new one that is not."""
     found = {each.name for each in pkgutil.iter_modules(cli.__path__)}
     assert found - {"app", "console", "recipe"} == set(COMMANDS)

@@ -1,4 +1,4 @@
-"""``ccpipe plugins``: what is installed, whether it works here, and its options."""
+"""``ccpipe plugins``: the installed parts, whether each is usable, and their options."""
 
 import json
 import sys
@@ -31,7 +31,7 @@ class Example:
 
 
 class Broken:
-    """Stands for a plug-in whose module cannot be imported."""
+    """Represents a plug-in whose module cannot be imported."""
 
     def __getattr__(self, name: str) -> object:
         raise MissingExtra("pyarrow", "parquet")
@@ -41,8 +41,8 @@ def offered(value: str) -> EntryPoint:
     return EntryPoint("null", value, "ccpipe.sinks")
 
 
-def test_every_installed_part_is_listed_with_its_origin() -> None:
-    """One row for each entry point of each group; all built-ins can be used here."""
+def test_plugins_lists_installed_parts_with_origin() -> None:
+    """One row for each entry point of each group; all built-ins are usable here."""
     shown = json.loads(ccpipe("plugins", "-o", "json").out)
     assert [(p["group"], p["name"]) for p in shown] == [
         (group, name) for group in GROUPS for name in entry_points(group)
@@ -51,16 +51,15 @@ def test_every_installed_part_is_listed_with_its_origin() -> None:
     assert {p["name"]: p["problem"] for p in shown if p["problem"]} == {}
 
 
-def test_the_table_shows_the_same_parts() -> None:
-    """People see group, name, origin and whether it can be used."""
+def test_plugins_table_shows_group_name_origin_and_usability() -> None:
     rows = [line.split() for line in ccpipe("plugins").out.splitlines()]
     assert rows[0] == ["group", "name", "from", "here"]
     assert ["translators", "select"] in [row[:2] for row in rows]
     assert len(rows) == 1 + sum(len(entry_points(group)) for group in GROUPS)
 
 
-def test_a_name_shows_docstring_options_types_and_defaults() -> None:
-    """What a recipe's table may hold, without reading code; one name may be several parts."""
+def test_plugins_shows_docstring_and_options_of_name() -> None:
+    """With types and defaults; several parts may have the same name."""
     shown = ccpipe("plugins", "select").out
     assert "Keeps the records that match" in shown
     assert "kinds     list of text   []" in shown
@@ -70,8 +69,8 @@ def test_a_name_shows_docstring_options_types_and_defaults() -> None:
     assert "sources.null" not in ccpipe("plugins", "sinks.null").out
 
 
-def test_options_are_said_in_the_words_of_toml() -> None:
-    """Types, defaults and what is required; what ccpipe itself gives is no option."""
+def test_plugins_shows_types_of_options_in_toml_terms() -> None:
+    """With defaults and whether required; without arguments supplied by ccpipe."""
     part = plugins.read("sinks", offered(f"{__name__}:Example"))
     assert part.problem == ""
     assert [(o.name, o.type, o.default, o.required) for o in part.options] == [
@@ -84,10 +83,10 @@ def test_options_are_said_in_the_words_of_toml() -> None:
     assert "Connect to `url`." in part.help
 
 
-def test_a_part_that_cannot_be_imported_says_what_to_install(
+def test_plugins_shows_what_to_install_for_missing_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A missing extra is no crash of the list; nor is a plug-in that fails in its own way."""
+    """A plug-in that fails in another way does not break the list either."""
     monkeypatch.setitem(sys.modules, "broken_plugin", Broken())
     missing = plugins.read("sinks", offered("broken_plugin:Sink"))
     assert missing.problem == str(MissingExtra("pyarrow", "parquet"))
@@ -95,8 +94,8 @@ def test_a_part_that_cannot_be_imported_says_what_to_install(
     assert other.problem == "ModuleNotFoundError: No module named 'no_such_module'"
 
 
-def test_an_unknown_name_is_refused_with_the_one_that_was_meant() -> None:
-    """A typing mistake gets a suggestion and the exit code of wrong usage."""
+def test_plugins_suggests_similar_name_for_unknown_one() -> None:
+    """With the exit code of a usage error."""
     with pytest.raises(UsageError, match="did you mean 'parquet'"):
         plugins.wanted("parkuet")
     refused = ccpipe("plugins", "sinks.parkuet")
@@ -104,8 +103,8 @@ def test_an_unknown_name_is_refused_with_the_one_that_was_meant() -> None:
     assert "did you mean 'parquet'" in refused.err
 
 
-def test_colour_and_bold_stay_off_where_they_are_not_welcome() -> None:
-    """A terminal gets a bold head; with NO_COLOR, or in a pipe, there is text only."""
+def test_plugins_colours_only_terminals_without_no_color() -> None:
+    """The head is bold on a terminal only."""
     assert on_terminal("plugins").out.startswith("\x1b[1mgroup")
     assert "\x1b" not in on_terminal("plugins", NO_COLOR="1").out
     assert "\x1b" not in ccpipe("plugins").out

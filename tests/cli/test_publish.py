@@ -29,8 +29,8 @@ async def run(*arguments: object, **environ: str) -> Ended:
     return await finished("publish", *arguments, **environ)
 
 
-async def test_one_sample_is_valid_line_protocol_of_this_node() -> None:
-    """Every line keeps the specification's rules and names cluster and node."""
+async def test_publish_prints_sample_as_valid_line_protocol() -> None:
+    """Every line follows the specification and has cluster and node."""
     before = time.time_ns()
     code, printed, _ = await run("--once", "--dry-run", "--cluster", "fox.test")
     assert code == 0
@@ -47,15 +47,14 @@ async def test_one_sample_is_valid_line_protocol_of_this_node() -> None:
     assert before - 10 * 10**9 <= timestamp <= time.time_ns()
 
 
-async def test_json_is_one_object_a_line() -> None:
-    """Machines read it line by line."""
+async def test_publish_prints_json_as_one_object_per_line() -> None:
     code, printed, _ = await run("--once", "--dry-run", "-o", "json")
     assert code == 0
     assert {"cpu_load", "mem_used"} <= {json.loads(line)["name"] for line in printed.splitlines()}
 
 
-async def test_a_table_is_for_people() -> None:
-    """It has a head and one line for each metric."""
+async def test_publish_prints_table() -> None:
+    """With a head and one line for each metric."""
     code, printed, _ = await run("--once", "--dry-run", "-o", "table")
     assert code == 0
     head, *rows = printed.splitlines()
@@ -63,8 +62,8 @@ async def test_a_table_is_for_people() -> None:
     assert any("mem_used" in row for row in rows)
 
 
-async def test_sonars_envelopes_are_printed_on_request() -> None:
-    """A sample and a description of this node, as they would be published; no metric."""
+async def test_publish_prints_sonar_envelopes_on_request() -> None:
+    """A sample and a sysinfo of this node, as they would be published; no metrics."""
     code, printed, _ = await run("--once", "--dry-run", "-o", "sonar", "--cluster", "fox.test")
     assert code == 0
     envelopes = decode_envelopes(printed.encode(), strict=True)
@@ -73,17 +72,17 @@ async def test_sonars_envelopes_are_printed_on_request() -> None:
     assert kinds == ["sample", "sysinfo"]
 
 
-async def test_sonars_envelopes_that_are_disabled_cannot_be_printed(tmp_path: Path) -> None:
-    """Instead of waiting without end for the first one."""
+async def test_publish_rejects_printing_disabled_sonar_envelopes(tmp_path: Path) -> None:
+    """Instead of waiting forever for the first one."""
     config = tmp_path / "ccpipe.toml"
     config.write_text("[publish.sonar]\nsample = 0\nsysinfo = 0\n")
-    code, printed, said = await run("--dry-run", "-o", "sonar", "--config", config)
+    code, printed, errors = await run("--dry-run", "-o", "sonar", "--config", config)
     assert (code, printed) == (64, "")
-    assert "publish.sonar" in said
+    assert "publish.sonar" in errors
 
 
-async def test_sonars_envelopes_are_printed_as_their_reader_needs_them(tmp_path: Path) -> None:
-    """Which is what is published: slurm-monitor fails on a process group without ``job``."""
+async def test_publish_prints_sonar_envelopes_in_configured_profile(tmp_path: Path) -> None:
+    """As published: slurm-monitor fails on a process group without ``job``."""
     config = tmp_path / "ccpipe.toml"
     options = "profile = 'slurm-monitor'\nexclude_system_jobs = false\n"
     config.write_text(f"[publish.sonar]\n{options}")
@@ -93,8 +92,8 @@ async def test_sonars_envelopes_are_printed_as_their_reader_needs_them(tmp_path:
     assert all("job" in group for group in sample["jobs"])
 
 
-async def test_rules_are_explained_and_applied(tmp_path: Path) -> None:
-    """What --explain prints, a dry run prints too; without --once there is no sample to explain."""
+async def test_publish_explains_and_applies_rules(tmp_path: Path) -> None:
+    """A dry run prints what --explain shows; --explain requires --once."""
     config = tmp_path / "ccpipe.toml"
     config.write_text("[[publish.translate]]\nuse = 'rename'\nnames = { cpu_load = 'load' }\n")
     code, printed, _ = await run("--once", "--explain", "--config", config)
@@ -105,15 +104,15 @@ async def test_rules_are_explained_and_applied(tmp_path: Path) -> None:
     names = {m.name for m in decode(printed.encode())}
     assert "load" in names
     assert "cpu_load" not in names
-    code, _, said = await run("--explain", "--config", config)
+    code, _, errors = await run("--explain", "--config", config)
     assert code == 64
-    assert "--once" in said
+    assert "--once" in errors
 
 
-async def test_once_publishes_metrics_and_envelopes(nats_server: NatsServer) -> None:
-    """One sample of each, safe in the stream when it ends; nothing of what stays."""
-    code, _, said = await run("--once", "--server", nats_server.url)
-    assert code == 0, said
+async def test_publish_once_publishes_metrics_and_envelopes(nats_server: NatsServer) -> None:
+    """One sample of each, stored in the stream when it ends; no constant metrics."""
+    code, _, errors = await run("--once", "--server", nats_server.url)
+    assert code == 0, errors
     client = await nats.connect(nats_server.url)
     found = await client.jetstream().stream_info("ccpipe-local", subjects_filter=">")
     await client.close()
@@ -121,17 +120,17 @@ async def test_once_publishes_metrics_and_envelopes(nats_server: NatsServer) -> 
     assert set(found.state.subjects or {}) - {"local.sonar.error"} == subjects
 
 
-async def test_once_without_a_broker_ends_within_seconds() -> None:
-    """It says which server does not answer, with EX_UNAVAILABLE, instead of waiting forever."""
+async def test_publish_once_ends_within_seconds_without_broker() -> None:
+    """With the server's address and EX_UNAVAILABLE."""
     server = f"nats://127.0.0.1:{free_port()}"
-    code, _, said = await run("--once", "--server", server)
+    code, _, errors = await run("--once", "--server", server)
     assert code == 69
-    assert f"no NATS server answers at {server}" in said
-    assert "Traceback" not in said
+    assert f"no NATS server answers at {server}" in errors
+    assert "Traceback" not in errors
 
 
-async def test_configuration_chooses_collectors_tags_and_options(tmp_path: Path) -> None:
-    """A collector can be left out, another one told what to do, every line given a tag."""
+async def test_configuration_selects_collectors_tags_and_options(tmp_path: Path) -> None:
+    """A collector can be disabled, another one configured, and each line tagged."""
     config = tmp_path / "ccpipe.toml"
     config.write_text(
         """
@@ -153,7 +152,7 @@ async def test_configuration_chooses_collectors_tags_and_options(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected"),
     [
         ("[publish.collectors.dsk]\n", "unknown collector 'dsk'; did you mean 'disk'?"),
         ("[publish.collectors.cpu]\nhwthread = true\n", "did you mean 'hwthreads'"),
@@ -163,32 +162,31 @@ async def test_configuration_chooses_collectors_tags_and_options(tmp_path: Path)
             "publish.translate[0].use: unknown translator 'renam'; did you mean 'rename'?",
         ),
         ("a = [", "not TOML"),
-        ("[[publish.translate]]\nuse = 'sonar_to_cc'\n", "it is for a bridge"),
+        ("[[publish.translate]]\nuse = 'sonar_to_cc'\n", "use it in a bridge"),
     ],
 )
-async def test_wrong_configuration_is_fatal_before_start(
-    tmp_path: Path, text: str, says: str
+async def test_publish_rejects_wrong_configuration_before_start(
+    tmp_path: Path, text: str, expected: str
 ) -> None:
-    """The error names the key path; the exit code is EX_CONFIG; ``validate`` finds it before."""
+    """With the key path and EX_CONFIG; ``validate`` finds the error, too."""
     config = tmp_path / "ccpipe.toml"
     config.write_text(text)
     ends = await run("--once", "--config", config)
     found = await finished("validate", "--no-connect", config)
-    for code, printed, said in (ends, found):
+    for code, printed, errors in (ends, found):
         assert code == 78
-        assert says in printed + said
-        assert "Traceback" not in said
+        assert expected in printed + errors
+        assert "Traceback" not in errors
 
 
-async def test_what_was_sampled_before_the_server_came_is_published(tmp_path: Path) -> None:
-    """A publisher that starts first keeps its samples until there is a server."""
+async def test_publisher_keeps_samples_until_server_starts(tmp_path: Path) -> None:
     server, listen = NatsServer(tmp_path / "nats", port=free_port()), f"127.0.0.1:{free_port()}"
     publisher = await start(
         "publish", "--interval", "200ms", CCPIPE_BUS__SERVERS=server.url,
         CCPIPE_PUBLISH__JITTER="0", CCPIPE_TELEMETRY__LISTEN=listen,
     )  # fmt: skip
     try:
-        await until_sampled(listen, 3)  # and nobody listens
+        await until_sampled(listen, 3)  # without a server
         came = time.time_ns()
         async with server:
             site = Site(cluster="local", bus=Bus(servers=[server.url]))
@@ -242,10 +240,10 @@ async def until_sampled(listen: str, slots: int) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_told_to_end_without_server_and_spool_it_keeps_the_lines_in_a_file(
+async def test_publisher_writes_unsent_lines_to_file_at_end(
     tmp_path: Path,
 ) -> None:
-    """What could not be delivered is not lost: the file holds it as lines that can be fed back."""
+    """Without server and spool; the lines can be published again."""
     dead, listen = tmp_path / "dead.lp", f"127.0.0.1:{free_port()}"
     publisher = await start(
         "publish", "--interval", "200ms",
@@ -257,18 +255,18 @@ async def test_told_to_end_without_server_and_spool_it_keeps_the_lines_in_a_file
     while b"retrying" not in await asyncio.wait_for(publisher.stderr.readline(), 60):
         pass
     await until_sampled(listen, 4)
-    code, _, said = await ended(publisher, signal.SIGTERM)
+    code, _, errors = await ended(publisher, signal.SIGTERM)
     assert code == 69
-    assert "127.0.0.1" in said
-    assert "dead letter from log" not in said  # it stands there as it was
+    assert "127.0.0.1" in errors
+    assert "dead letter from log" not in errors  # it is unchanged
     lines = decode(dead.read_bytes())
     assert not lines.rejected
     assert len({m.time for m in lines}) > 2
     assert "cpu_load" in {m.name for m in lines}
 
 
-def test_a_publisher_does_without_what_it_does_not_use() -> None:
-    """Nothing that writes a page of metrics, keeps state or knows other formats."""
+def test_publisher_imports_no_unused_module() -> None:
+    """For a page of metrics, state or other formats."""
     unwanted = ("ccpipe.formats.slurm", "prometheus_client", "pyarrow", "rich", "sqlite3")
     code = (
         "import sys, ccpipe.cli.app, ccpipe.cli.publish\n"
@@ -278,7 +276,7 @@ def test_a_publisher_does_without_what_it_does_not_use() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_a_publisher_maps_no_library_of_cpp() -> None:
+def test_publisher_maps_no_cpp_library() -> None:
     """The kernels are linked with it statically, for which ``g++`` needs ``libstdc++.a``."""
     code = (
         "import sys; sys.modules['aiohttp'] = None\n"  # it has some of its own

@@ -17,7 +17,7 @@ from tests.sinks.conftest import NOON, SECOND, metric
 
 
 @pytest.fixture
-async def lake(tmp_path: Path) -> Path:
+async def parquet_files(tmp_path: Path) -> Path:
     """Files with metrics, a log line and two jobs, of which one runs."""
     nodes = (JobNode("n1"), JobNode("n2"))
     running = Job(cluster="fox", id=8, user="ann", start=NOON, nodes=nodes)
@@ -40,8 +40,8 @@ async def lake(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_metrics(lake: Path) -> None:
-    """Times compare, truncate and fall into buckets as DuckDB has them."""
+def test_query_reads_metrics(parquet_files: Path) -> None:
+    """Times compare, truncate and fall into buckets as in DuckDB."""
     sql = """
         select time_bucket(interval 2 second, time) as bucket, hostname, unit, avg(value) as mean
         from metrics
@@ -49,7 +49,7 @@ def test_metrics(lake: Path) -> None:
           and date_trunc('day', time) = timestamptz '2025-02-20 00:00:00Z'
         group by all order by bucket
     """
-    done = ccpipe("query", sql, "--dir", lake, "-o", "json")
+    done = ccpipe("query", sql, "--dir", parquet_files, "-o", "json")
     assert done.code == 0, done.err
     rows = [json.loads(line) for line in done.out.splitlines()]
     assert rows == [
@@ -58,10 +58,10 @@ def test_metrics(lake: Path) -> None:
     ]
 
 
-def test_jobs(lake: Path) -> None:
-    """A job is one row: its start, and its stop where it has ended."""
+def test_query_reads_jobs(parquet_files: Path) -> None:
+    """A job is one row: its start, and its stop if it has ended."""
     sql = "select job_id, user, state, stop is null, nodes from jobs order by job_id"
-    done = ccpipe("query", sql, "--dir", lake, "-o", "csv")
+    done = ccpipe("query", sql, "--dir", parquet_files, "-o", "csv")
     rows = list(csv.reader(io.StringIO(done.out)))
     assert rows[1:] == [
         ["7", "ann", "failed", "false", '["n1","n2"]'],
@@ -69,54 +69,55 @@ def test_jobs(lake: Path) -> None:
     ]
 
 
-def test_a_table_for_people(lake: Path) -> None:
-    """Numbers stand on the right, and no text reaches the terminal that would change it."""
-    done = on_terminal("query", "select kind, loglevel, text from events", "--dir", lake)
+def test_query_prints_table(parquet_files: Path) -> None:
+    """Numbers are right-aligned, and control characters are escaped."""
+    done = on_terminal("query", "select kind, loglevel, text from events", "--dir", parquet_files)
     assert done.code == 0
     assert "\x1b[31m" not in done.out
     assert "odd" in done.out
 
 
-async def test_files_that_were_replaced(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are counted once where a writer was killed between joining and removing."""
+async def test_query_counts_rows_of_replaced_files_once(
+    parquet_files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a writer was killed between merging files and removing the old ones."""
     monkeypatch.setattr(files, "remove", lambda *_: None)
-    async with ParquetSink(dir=str(lake), compact=False) as sink:
+    async with ParquetSink(dir=str(parquet_files), compact=False) as sink:
         for number in range(files.JOINED):
             await sink.write(to_lines([metric(float(number), cluster="joined")]))
-    (directory,) = lake.glob("cluster=joined/*")
-    assert files.join_files(lake, directory, "zstd")
+    (directory,) = parquet_files.glob("cluster=joined/*")
+    assert files.join_files(parquet_files, directory, "zstd")
     sql = "select count(*) from metrics where cluster = 'joined'"
-    done = ccpipe("query", sql, "--dir", lake, "-o", "csv")
+    done = ccpipe("query", sql, "--dir", parquet_files, "-o", "csv")
     assert done.out.split() == ["count_star()", str(files.JOINED)], done.err
 
 
-def test_what_is_missing_or_wrong(tmp_path: Path, lake: Path) -> None:
+def test_query_reports_missing_input_and_invalid_sql(tmp_path: Path, parquet_files: Path) -> None:
     """An empty directory is missing input, and invalid SQL a usage error; one line reports it."""
     empty = ccpipe("query", "select 1", "--dir", tmp_path / "nowhere")
     assert (empty.code, empty.out) == (66, "")
     assert "no Parquet files" in empty.err
     assert empty.err.count("\n") == 1
-    wrong = ccpipe("query", "select nothing from metrics", "--dir", lake)
+    wrong = ccpipe("query", "select nothing from metrics", "--dir", parquet_files)
     assert (wrong.code, wrong.out) == (64, "")
     assert '"nothing" not found' in wrong.err
     for sql, number in ("", 0), ("select 1; select 2", 2):
-        many = ccpipe("query", sql, "--dir", lake)
+        many = ccpipe("query", sql, "--dir", parquet_files)
         assert (many.code, many.out) == (64, "")
         assert f"expected one SQL statement, not {number}" in many.err
-    from_stdin = ccpipe("query", "-", "--dir", lake, "-o", "csv", stdin=b"select 1 as one")
+    from_stdin = ccpipe("query", "-", "--dir", parquet_files, "-o", "csv", stdin=b"select 1 as one")
     assert from_stdin.out == "one\n1\n"
 
 
-def test_no_value(lake: Path) -> None:
-    """What is null is empty in a table, and null in JSON."""
-    done = ccpipe("query", "select null as none", "--dir", lake, "-o", "json")
+def test_query_prints_null_as_empty_cell_or_json_null(parquet_files: Path) -> None:
+    done = ccpipe("query", "select null as none", "--dir", parquet_files, "-o", "json")
     assert done.out == '{"none":null}\n'
 
 
-def test_types_that_csv_has_not(lake: Path) -> None:
-    """Times are ISO 8601, lists and tables JSON; a text is not quoted without need."""
+def test_query_prints_types_unknown_to_csv(parquet_files: Path) -> None:
+    """Times are ISO 8601, lists and tables JSON; text is quoted only if needed."""
     sql = "select timestamptz '2026-01-01 00:00Z' t, [1, 2] l, {'a': null} s, true b, 'x' x, null n"
-    done = ccpipe("query", sql, "--dir", lake, "-o", "csv")
+    done = ccpipe("query", sql, "--dir", parquet_files, "-o", "csv")
     (row,) = csv.DictReader(io.StringIO(done.out))
     assert row == {
         "t": "2026-01-01T00:00:00Z",

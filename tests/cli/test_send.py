@@ -24,10 +24,10 @@ async def send(site: Site, *arguments: object, stdin: bytes = b"") -> Ended:
     return await asyncio.to_thread(ccpipe, "send", *given, stdin=stdin)
 
 
-async def test_files_and_standard_input_go_to_the_subjects_of_their_kinds(
+async def test_send_publishes_on_subjects_of_kinds(
     site: Site, nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    """In their order; sent twice they are stored once."""
+    """Files and standard input in order; sent twice they are stored once."""
     (tmp_path / "a.lp").write_bytes(LINES)
     for _ in range(2):
         done = await send(site, tmp_path / "a.lp", "-", stdin=EVENT)
@@ -39,8 +39,8 @@ async def test_files_and_standard_input_go_to_the_subjects_of_their_kinds(
     assert [subject for subject, _ in found if "events" in subject] == ["fox%2Etest.events.job"]
 
 
-async def test_a_bad_line_is_reported_and_kept(site: Site, tmp_path: Path) -> None:
-    """The others go; the line is named by its number and kept where one says."""
+async def test_send_reports_and_keeps_bad_line(site: Site, tmp_path: Path) -> None:
+    """The others are sent; it is named by number and kept in the file of --rejected."""
     kept = tmp_path / "bad.lp"
     done = await send(site, "--rejected", kept, stdin=LINES + b"broken\n" + LINES)
     assert done.code == 65
@@ -52,17 +52,17 @@ async def test_a_bad_line_is_reported_and_kept(site: Site, tmp_path: Path) -> No
     assert (letter.original, letter.line) == (b"broken", 701)
 
 
-async def test_a_rate_is_kept(site: Site) -> None:
-    """By the clock: 700 lines at 1000 a second were not sent at once."""
+async def test_send_keeps_rate(site: Site) -> None:
+    """By the clock: 700 lines at 1000 a second take time."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
     done = await send(site, "--rate", 1000, stdin=LINES)
     assert done.code == 0
-    assert loop.time() - begun >= 0.7  # a lower bound holds on any machine
+    assert loop.time() - begun >= 0.7  # a lower bound is valid on any machine
 
 
-async def test_waiting_for_input_it_obeys_signals(site: Site) -> None:
-    """What came before is sent; nothing keeps the process."""
+async def test_send_obeys_signals_while_waiting_for_input(site: Site) -> None:
+    """Earlier input is sent; nothing keeps the process running."""
     given = ("send", "--server", site.bus.servers[0], "--cluster", site.cluster)
     process = subprocess.Popen(
         command(*given), stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
@@ -71,8 +71,8 @@ async def test_waiting_for_input_it_obeys_signals(site: Site) -> None:
     assert process.stderr is not None
     process.stdin.write(LINES + b"broken\n")
     process.stdin.flush()
-    while b"dead letter from stdin" not in (said := process.stderr.readline()):
-        assert said, "it has ended"
+    while b"dead letter from stdin" not in (logged := process.stderr.readline()):
+        assert logged, "it has ended"
     process.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(process.wait, 60) == 65
     assert b"700 records read, 700 written" in process.stderr.read()
@@ -80,8 +80,8 @@ async def test_waiting_for_input_it_obeys_signals(site: Site) -> None:
     process.stderr.close()
 
 
-async def test_what_the_server_forbids_is_left_out_and_named(tmp_path: Path) -> None:
-    """It ends, having said how much was sent; what was not is kept where one says."""
+async def test_send_reports_denied_subject(tmp_path: Path) -> None:
+    """It ends with the number of lines sent; the others are kept on request."""
     configuration = f"""
     jetstream {{ store_dir: "{tmp_path / "js"}" }}
     authorization {{ users: [ {{ user: u, password: p, permissions {{
@@ -101,6 +101,6 @@ async def test_what_the_server_forbids_is_left_out_and_named(tmp_path: Path) -> 
     assert again.err.endswith(f"ccpipe: 0 lines sent, 1 line left out: {reason}\n")
 
 
-def test_a_rate_below_0_is_refused() -> None:
+def test_send_rejects_negative_rate() -> None:
     """Exit code 64."""
     assert ccpipe("send", "--rate", "-1", stdin=LINES).code == 64

@@ -18,8 +18,8 @@ async def run(*arguments: object) -> Ended:
     return await finished("simulate", *arguments)
 
 
-async def test_a_dry_run_prints_lines() -> None:
-    """As many as nodes, metrics and samples give, and events of nodes and jobs, which all end."""
+async def test_simulate_dry_run_prints_lines() -> None:
+    """As many as nodes, metrics and samples give; events of nodes and jobs, which all end."""
     code, printed, _ = await run(
         "--nodes", "4", "--metrics", "5", "--for", "1m", "--speed", "max", "--dry-run",
         "--failures", "0",
@@ -33,7 +33,7 @@ async def test_a_dry_run_prints_lines() -> None:
     assert functions["nodestate"] > 0
 
 
-async def test_times_begin_where_it_is_told() -> None:
+async def test_simulate_begins_at_given_time() -> None:
     """With the first sample."""
     code, printed, _ = await run(
         "--nodes", "1", "--metrics", "1", "--for", "20s", "--speed", "max", "--dry-run",
@@ -46,7 +46,7 @@ async def test_times_begin_where_it_is_told() -> None:
     assert times == [1_793_491_200 * 10**9, 1_793_491_210 * 10**9]
 
 
-async def test_sonars_envelopes_can_be_printed() -> None:
+async def test_simulate_prints_sonar_envelopes() -> None:
     """One JSON object a line."""
     code, printed, _ = await run(
         "--nodes", "3", "--for", "2m", "--speed", "max", "--sonar", "60s", "--dry-run",
@@ -57,7 +57,7 @@ async def test_sonars_envelopes_can_be_printed() -> None:
     assert kinds == {"sample"}
 
 
-async def test_the_broker_has_what_the_summary_says(nats_server: NatsServer) -> None:
+async def test_simulate_summary_equals_stored_messages(nats_server: NatsServer) -> None:
     """The command ends when everything is stored."""
     code, printed, errors = await run(
         "--nodes", "20", "--metrics", "10", "--for", "1m", "--speed", "max", "--failures", "0",
@@ -67,10 +67,10 @@ async def test_the_broker_has_what_the_summary_says(nats_server: NatsServer) -> 
     assert "lines, 0 broken lines published in" in errors
 
 
-async def test_a_report_tells_what_was_published_and_when(
+async def test_simulate_report_has_time_of_each_message(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    """One time for each message that the broker has acknowledged."""
+    """For each message that the broker has acknowledged."""
     path = tmp_path / "report.json"
     code, _, _ = await run(
         "--nodes", "7", "--metrics", "3", "--for", "30s", "--speed", "max", "--failures", "0",
@@ -85,8 +85,8 @@ async def test_a_report_tells_what_was_published_and_when(
     assert report["peak_bytes"] > 10 * 2**20
 
 
-async def test_a_report_that_cannot_be_written_is_an_error(nats_server: NatsServer) -> None:
-    """Exit code 73; a dry run has none, 64."""
+async def test_simulate_rejects_unwritable_report(nats_server: NatsServer) -> None:
+    """Exit code 73; a dry run has no report, 64."""
     some = ("--nodes", "1", "--for", "10s", "--speed", "max", "--report", "/nowhere/report.json")
     code, _, errors = await run(*some, "--server", nats_server.url)
     assert code == 73
@@ -94,8 +94,8 @@ async def test_a_report_that_cannot_be_written_is_an_error(nats_server: NatsServ
     assert (await run(*some, "--dry-run"))[0] == 64
 
 
-async def test_an_interrupt_ends_it_with_a_summary(nats_server: NatsServer) -> None:
-    """In real time it goes on until then."""
+async def test_simulate_prints_summary_after_ctrl_c(nats_server: NatsServer) -> None:
+    """In real time it runs until then."""
     process = await start(
         "simulate", "--nodes", "2", "--interval", "1s", "--server", nats_server.url
     )
@@ -107,7 +107,7 @@ async def test_an_interrupt_ends_it_with_a_summary(nats_server: NatsServer) -> N
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (["--nodes", "0"], "--nodes"),
         (["--speed", "fast"], "--speed"),
@@ -117,8 +117,8 @@ async def test_an_interrupt_ends_it_with_a_summary(nats_server: NatsServer) -> N
         (["--start", "yesterday"], "--start"),
     ],
 )
-async def test_a_wrong_option_is_named(arguments: list[str], told: str) -> None:
+async def test_simulate_rejects_wrong_options(arguments: list[str], expected: str) -> None:
     """Exit code 64."""
     code, printed, errors = await run(*arguments, "--dry-run")
     assert (code, printed) == (64, "")
-    assert told in errors
+    assert expected in errors

@@ -23,8 +23,10 @@ async def run(*arguments: object, server: NatsServer, size: str = "1GiB") -> End
     return await asyncio.to_thread(lambda: ccpipe(*arguments, *where, CCPIPE_BUS__STREAM_SIZE=size))
 
 
-async def test_apply_then_show(nats_server: NatsServer, capsys: pytest.CaptureFixture[str]) -> None:
-    """What was made is shown with its limits and for how long a bridge may be away."""
+async def test_streams_show_prints_limits_of_applied_streams(
+    nats_server: NatsServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And how long a bridge may be down without losing messages."""
     made = await run("streams", "apply", "-o", "json", server=nats_server)
     assert made.code == 0
     assert {each["now"] for each in json.loads(made.out)} == {"absent"}
@@ -32,14 +34,14 @@ async def test_apply_then_show(nats_server: NatsServer, capsys: pytest.CaptureFi
     assert "1 GiB" in shown.out
     assert "fritz.metrics" in shown.out
     assert "24 h" in shown.out
-    assert "one copy" in shown.err
+    assert "one replica" in shown.err
     again = await run("streams", "apply", "--dry-run", server=nats_server)
     assert (again.code, again.out) == (0, "")
     assert "everything is as configured" in again.err
 
 
-async def test_changed_limits_are_shown_and_applied(nats_server: NatsServer) -> None:
-    """``validate`` calls them bad until they are applied; a dry run changes nothing."""
+async def test_streams_apply_changes_limits(nats_server: NatsServer) -> None:
+    """``validate`` reports them until they are applied; a dry run changes nothing."""
     site = Site(cluster="fritz", bus=Bus(servers=[nats_server.url]))
     async with connected(site.bus) as bus:
         await ensure_stream(bus.jetstream(), site.bus, Subjects.of(site), ["fritz.metrics"])
@@ -55,8 +57,8 @@ async def test_changed_limits_are_shown_and_applied(nats_server: NatsServer) -> 
     assert json.loads(after.out)["differences"] == []
 
 
-async def test_who_reads_which_partition_is_shown(nats_server: NatsServer) -> None:
-    """By process, with the number of partitions; a subject that all nodes share is named."""
+async def test_streams_show_prints_reader_of_each_partition(nats_server: NatsServer) -> None:
+    """The process, with the number of partitions; a subject shared by all nodes is named."""
     bus = Bus(servers=[nats_server.url], stream_partitions=2)
     site = Site(cluster="fritz", hostname="h1", bus=bus)
     async with connected(site.bus) as opened:
@@ -82,8 +84,10 @@ async def test_who_reads_which_partition_is_shown(nats_server: NatsServer) -> No
     assert {name: owned[name] for name in owners} == owners
 
 
-async def test_validate_compares_streams(nats_server: NatsServer, tmp_path: Path) -> None:
-    """A stream that was made with other limits makes the configuration bad, with exit code 78."""
+async def test_validate_rejects_configuration_that_differs_from_stream(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    """With exit code 78."""
     site = Site(cluster="fritz", bus=Bus(servers=[nats_server.url]))
     file = tmp_path / "c.toml"
     text = f'cluster = "fritz"\n[bus]\nservers = ["{nats_server.url}"]\n'

@@ -33,7 +33,7 @@ class Up:
 
     def child(self, word: str) -> psutil.Process | None:
         for child in psutil.Process(self.process.pid).children():
-            with contextlib.suppress(psutil.NoSuchProcess):  # it was killed a moment ago
+            with contextlib.suppress(psutil.NoSuchProcess):  # it was just killed
                 if any(word in argument for argument in child.cmdline()):
                     return child
         return None
@@ -45,7 +45,7 @@ class Up:
         victim.send_signal(signal.SIGKILL)
         await eventually(lambda: (self.child(word) or victim).pid != victim.pid)
 
-    async def stores_more(self) -> None:
+    async def until_more_is_stored(self) -> None:
         before = self.stored()
         await eventually(lambda: self.stored() > before)
 
@@ -99,54 +99,54 @@ def ports() -> list[str]:
     return ["--port", str(free_port()), "--dashboard-port", str(free_port())]
 
 
-def published(said: str) -> tuple[int, int]:
-    found = re.search(r"publisher: (\d+) records read, (\d+) written, 0 dead letters", said)
-    assert found, said
+def published(errors: str) -> tuple[int, int]:
+    found = re.search(r"publisher: (\d+) records read, (\d+) written, 0 dead letters", errors)
+    assert found, errors
     return int(found[1]), int(found[2])
 
 
-async def test_all_that_is_published_is_stored(up: Up) -> None:
-    """Stopped in order, every line that was sampled is in Parquet, within 5 s."""
-    said = await up.stop()
-    read, written = published(said)
+async def test_up_stores_all_published_lines(up: Up) -> None:
+    """After SIGTERM every sampled line is in Parquet, within 5 s."""
+    errors = await up.stop()
+    read, written = published(errors)
     assert read == written == up.stored()
     assert running() is None
 
 
-async def test_nothing_is_lost_when_server_and_bridge_are_killed(up: Up) -> None:
+async def test_up_loses_nothing_when_server_and_bridge_are_killed(up: Up) -> None:
     """Kill -9 of either, while publishing: both are restarted, every line is stored.
 
     Stopping takes at most 5 s: what a busy machine cannot store by then, the next start stores.
     """
     for word in ("nats-server", "bridge", "nats-server"):
         await up.kill(word)
-        await up.stores_more()
+        await up.until_more_is_stored()
     read, written = published(await up.stop())
     assert read == written
     end = time.time_ns() // 1000
     async with started(up.directory.parent) as again:
-        await again.stores_more()
+        await again.until_more_is_stored()
         await eventually(lambda: again.stored(end) == read)
         await again.stop()
 
 
-async def test_a_second_one_in_the_same_directory_is_refused(up: Up) -> None:
-    """Two of them would write over each other; the error says what to do."""
+async def test_up_rejects_second_one_in_same_directory(up: Up) -> None:
+    """They would overwrite each other's files; the error names the remedy."""
     second = await finished("up", "--dir", up.directory)
     assert second.code == 64
     assert "--dir" in second.err
 
 
-async def test_what_no_restart_can_mend_ends_it(tmp_path: Path) -> None:
-    """A wrong setting is told once, with exit code 78, not over and over."""
+async def test_up_ends_on_error_that_restart_cannot_fix(tmp_path: Path) -> None:
+    """A wrong setting is reported once, with exit code 78."""
     wrong = {"CCPIPE_PUBLISH__COLLECTORS__CPU__HWTHREAD": "true"}
     done = await finished("up", "--dir", tmp_path, *ports(), **wrong)
     assert done.code == 78
     assert done.err.count("did you mean 'hwthreads'") == 1
 
 
-async def test_nothing_of_the_current_directory_is_executed(tmp_path: Path) -> None:
-    """A module that lies there under the name of a library of ours is not imported."""
+async def test_up_imports_nothing_from_current_directory(tmp_path: Path) -> None:
+    """Such as a module with the name of a library."""
     here, seen = tmp_path / "downloads", tmp_path / "seen"
     here.mkdir()
     for name in ("msgspec.py", "nats.py", "ccpipe.py", "asyncio.py"):
@@ -160,12 +160,12 @@ async def test_nothing_of_the_current_directory_is_executed(tmp_path: Path) -> N
     try:
         await eventually(lambda: up.stored() > 0 or process.returncode is not None)
     finally:
-        said = await up.stop()
+        errors = await up.stop()
     assert not seen.exists(), seen.read_text()
-    assert published(said)[0] > 0
+    assert published(errors)[0] > 0
 
 
-async def test_restarts_are_counted(tmp_path: Path) -> None:
+async def test_up_counts_restarts(tmp_path: Path) -> None:
     """At the configured address: of the server and of both children."""
     port = free_port()
 
@@ -182,9 +182,9 @@ async def test_restarts_are_counted(tmp_path: Path) -> None:
         await up.stop()
 
 
-async def test_a_command_that_started_first_finds_it(tmp_path: Path) -> None:
-    """`ccpipe tail` may wait in one shell for the `ccpipe up` of another, at any port."""
-    # A broker of somebody else's may be at the usual port.
+async def test_tail_started_first_connects_to_up(tmp_path: Path) -> None:
+    """`ccpipe tail` may wait in another shell; the port may be any."""
+    # Another broker may use the default port.
     program = (
         "import sys\n"
         "from ccpipe.bus.nats import connection\n"
@@ -198,15 +198,15 @@ async def test_a_command_that_started_first_finds_it(tmp_path: Path) -> None:
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
     )  # fmt: skip
     assert tail.stderr is not None
-    await asyncio.wait_for(tail.stderr.readline(), 60)  # it cannot connect, and says so
+    await asyncio.wait_for(tail.stderr.readline(), 60)  # it reports that it cannot connect
     async with started(tmp_path):
         shown = await ended(tail)
     assert shown.code == 0, shown.err
     assert "local" in shown.out
 
 
-async def test_when_it_is_killed_its_children_end_too(up: Up) -> None:
-    """Kill -9 of the parent leaves no process behind."""
+async def test_children_end_when_up_is_killed(up: Up) -> None:
+    """Kill -9 of the parent leaves no process."""
     children = psutil.Process(up.process.pid).children()
     assert len(children) == 4  # server, bridge, publisher, dashboard
     up.process.kill()
@@ -215,24 +215,24 @@ async def test_when_it_is_killed_its_children_end_too(up: Up) -> None:
     assert up.stored() > 0
 
 
-async def test_it_ends_by_itself(tmp_path: Path) -> None:
-    """``--for`` ends it after the time given, as SIGTERM would, however far it has come."""
+async def test_up_ends_after_given_time(tmp_path: Path) -> None:
+    """``--for`` acts like SIGTERM, also during the start."""
     done = await ended(await start("up", "--dir", tmp_path / "d", "--for", "1s", *ports()))
     assert done.code == 0, done.err
     assert "ccpipe tail" in done.out
 
 
-async def test_the_dashboard_is_part_of_it(up: Up) -> None:
-    """Its address is printed, and what it shows are this node's metrics."""
+async def test_up_serves_dashboard(up: Up) -> None:
+    """Its address is printed, and it shows this node's metrics."""
     assert up.process.stdout is not None
     async with asyncio.timeout(60):
         while not (found := re.search(rb"http://\S+", await up.process.stdout.readline())):
             pass
-    await shows_a_node(found[0].decode())
+    await until_node_is_shown(found[0].decode())
     await up.stop()
 
 
-async def shows_a_node(url: str) -> None:
+async def until_node_is_shown(url: str) -> None:
     import aiohttp
 
     async with asyncio.timeout(60), aiohttp.ClientSession() as session:
@@ -246,8 +246,8 @@ async def shows_a_node(url: str) -> None:
             await asyncio.sleep(0.1)
 
 
-async def test_variables_of_other_recipes_do_not_reach_its_bridge(tmp_path: Path) -> None:
-    """What a shell has set for another bridge is not for this one; --config is for all of them."""
+async def test_up_ignores_variables_for_other_recipes(tmp_path: Path) -> None:
+    """The shell may set them for another bridge; --config applies to all processes."""
     config = tmp_path / "site.toml"
     config.write_text('hostname = "renamed"\n')
     added = {
@@ -257,18 +257,18 @@ async def test_variables_of_other_recipes_do_not_reach_its_bridge(tmp_path: Path
         "CCPIPE_BATCH__LINES": "soon",
     }
     async with started(tmp_path, "--no-dashboard", "--config", str(config), **added) as up:
-        said = await up.stop()
-    assert up.stored() > 0, said
+        errors = await up.stop()
+    assert up.stored() > 0, errors
     with duckdb.connect() as database:
         pattern = f"{up.directory}/parquet/**/*.parquet"
         rows = database.execute("select distinct hostname from read_parquet(?)", [pattern])
         assert rows.fetchall() == [("renamed",)]
 
 
-async def test_child_that_cannot_be_started_again_ends_the_command(
+async def test_up_ends_when_child_cannot_be_restarted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An error that nobody expects is raised instead of leaving the others alone."""
+    """An unexpected error is raised and the other processes are ended."""
 
     async def fail(_: Child) -> None:
         raise KeyError("unexpected")

@@ -50,7 +50,7 @@ def findings(shown: Ended) -> list[dict[str, object]]:
     return [json.loads(line) for line in shown.out.splitlines()]
 
 
-def test_good_files_are_called_good() -> None:
+def test_validate_reports_good_files() -> None:
     """A recipe, a configuration and data: one line each and exit code 0."""
     write("r.toml", GOOD_RECIPE)
     write("c.toml", 'cluster = "fritz"')
@@ -67,8 +67,8 @@ def test_good_files_are_called_good() -> None:
     )
 
 
-def test_every_wrong_part_of_a_recipe_is_told() -> None:
-    """Not only the first: key path and suggestion for each, exit code 78."""
+def test_validate_reports_every_error_of_recipe() -> None:
+    """With key path and suggestion for each, exit code 78."""
     write("r.toml", BAD_RECIPE)
     shown = ccpipe("validate", "--no-connect", "r.toml")
     assert shown.code == 78
@@ -78,15 +78,15 @@ def test_every_wrong_part_of_a_recipe_is_told() -> None:
     assert verdict.startswith("bad  r.toml")
 
 
-def test_an_unknown_subject_is_told_with_its_key_path() -> None:
-    """Messages of its kind would go elsewhere."""
+def test_validate_reports_unknown_subject_with_key_path() -> None:
+    """Messages of its kind would be published elsewhere."""
     write("c.toml", "[bus.subjects]\nmetric = 'x'")
     shown = ccpipe("validate", "--no-connect", "c.toml")
     assert shown.code == 78
     assert "bus.subjects.metric: unknown; did you mean 'metrics'?" in shown.out
 
 
-def test_each_bad_line_is_told_with_its_place() -> None:
+def test_validate_reports_each_bad_line() -> None:
     """File, line, column, reason, excerpt; --strict adds the rules that messages break."""
     write("d.txt", BAD_LINES)
     plain, strict = ccpipe("validate", "d.txt"), ccpipe("validate", "d.txt", "--strict")
@@ -97,8 +97,8 @@ def test_each_bad_line_is_told_with_its_place() -> None:
     assert strict.out.endswith("values 2, rejected 1, problems 1\n")
 
 
-def test_json_is_one_object_for_each_finding_and_one_for_each_file() -> None:
-    """Programs find the place in fields of its own."""
+def test_validate_prints_json_object_per_finding_and_file() -> None:
+    """With the position in separate fields."""
     write("d.txt", BAD_LINES)
     write("r.toml", BAD_RECIPE)
     finding, verdict, *recipe = findings(ccpipe("validate", "d.txt", "r.toml", "-o", "json"))
@@ -110,8 +110,8 @@ def test_json_is_one_object_for_each_finding_and_one_for_each_file() -> None:
     assert [found.get("good") for found in recipe] == [None, None, False]
 
 
-def test_all_files_are_checked_and_the_gravest_decides() -> None:
-    """A file that is missing or unknown stops nobody; 78 goes before 65, 66 and 64."""
+def test_validate_checks_all_files_and_worst_decides() -> None:
+    """After a missing or unknown file, too; 78 has priority over 65, 66 and 64."""
     write("d.txt", BAD_LINES)
     write("x.bin", b"")
     write("r.toml", BAD_RECIPE)
@@ -124,7 +124,7 @@ def test_all_files_are_checked_and_the_gravest_decides() -> None:
     assert verdicts == ["bad  x.bin", "bad  none.lp", "bad  d.txt", "bad  r.toml"]
 
 
-def test_standard_input_and_other_names_are_data_when_one_says_so() -> None:
+def test_validate_reads_any_file_as_data_with_format() -> None:
     """--format line needs no suffix."""
     write("x.bin", GOOD_LINES)
     shown = ccpipe("validate", "--format", "line", "-", "x.bin", stdin=BAD_LINES)
@@ -132,20 +132,20 @@ def test_standard_input_and_other_names_are_data_when_one_says_so() -> None:
     assert shown.out.splitlines()[-1] == "good x.bin, line protocol, values 1, rejected 0"
 
 
-def test_no_file_is_a_wrong_command_line() -> None:
-    """A script whose list of files is empty must not pass."""
+def test_validate_rejects_empty_list_of_files() -> None:
+    """A script with an empty list of files must not pass."""
     assert ccpipe("validate").code == 64
 
 
-async def test_a_broker_that_answers_is_good(nats_server: NatsServer) -> None:
-    """The broker that the configuration names is asked."""
+async def test_validate_accepts_broker_that_answers(nats_server: NatsServer) -> None:
+    """The one of the configuration."""
     write("c.toml", f'[bus]\nservers = ["{nats_server.url}"]')
     shown = ccpipe("validate", "c.toml")
     assert (shown.code, shown.out) == (0, "good c.toml, configuration\n")
 
 
-def test_what_cannot_be_reached_ends_with_69(unused_port: int) -> None:
-    """After the time that was given; --no-connect does not even try."""
+def test_validate_exits_with_69_if_store_is_unreachable(unused_port: int) -> None:
+    """After the given time; --no-connect does not try."""
     write("c.toml", f'[bus]\nservers = ["nats://127.0.0.1:{unused_port}"]')
     shown = ccpipe("validate", "c.toml", "--timeout", "300ms")
     assert shown.code == 69
@@ -157,7 +157,7 @@ class Refuses:
     """A part with a question of its own; entering it would do harm."""
 
     async def __aenter__(self) -> None:
-        pytest.fail("entered, though it can be asked")
+        pytest.fail("entered, though it has a check")
 
     async def __aexit__(self, *_: object) -> None: ...
 
@@ -178,10 +178,10 @@ class Opens:
         self.steps.append("closed")
 
 
-async def test_parts_are_asked_by_their_own_check_else_opened_and_closed(
+async def test_validate_calls_check_of_part_else_opens_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A part knows best how to ask without touching what is there."""
+    """``check`` changes nothing in the store."""
     check = _Check(Path("r.toml"), SiteOptions(), 5.0, "text")
     await check.reach("sink", Refuses())
     assert capsys.readouterr().out == "r.toml: sink: who are you?\n"
@@ -204,10 +204,8 @@ class Opened(Sink):
 """
 
 
-def test_part_that_can_only_be_opened_is_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A plug-in without ``check`` of its own is opened and closed as a bridge would."""
+def test_validate_opens_part_without_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plug-in without ``check`` is opened and closed as by a bridge."""
     install(tmp_path, "ccpipe_vault", "[ccpipe.sinks]\nvault = ccpipe_vault:Opened\n", PART)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -217,8 +215,8 @@ def test_part_that_can_only_be_opened_is_opened(
     assert ccpipe("validate", "r.toml", "--no-connect").code == 0
 
 
-def test_page_to_scrape_is_checked_beside_the_bridge_that_has_its_port(unused_port: int) -> None:
-    """Whether the address is one of ours is asked without taking the port."""
+def test_validate_accepts_page_whose_port_a_bridge_uses(unused_port: int) -> None:
+    """Whether the address is local is checked without binding the port."""
     sink = f'[sink]\nuse = "prometheus_scrape"\nlisten = "127.0.0.1:{unused_port}"'
     recipe = GOOD_RECIPE.replace('[sink]\nuse = "null"', sink)
     write("r.toml", recipe)
@@ -230,8 +228,8 @@ def test_page_to_scrape_is_checked_beside_the_bridge_that_has_its_port(unused_po
     assert (shown.code, "s.toml: sink: listen: 192.0.2.1" in shown.out) == (78, True)
 
 
-def test_missing_command_of_grid_engine_is_named() -> None:
-    """Before the bridge runs it every half minute in vain."""
+def test_validate_names_missing_command_of_grid_engine() -> None:
+    """A bridge would run it every half minute in vain."""
     write("r.toml", '[source]\nuse = "qstat"\ncommand = ["qstat-nowhere"]\n[sink]\nuse = "null"\n')
     shown = ccpipe("validate", "r.toml")
     assert shown.code == 78

@@ -1,4 +1,4 @@
-"""``ccpipe version``: what a bug report needs."""
+"""``ccpipe version``: versions for a bug report."""
 
 import json
 import platform
@@ -12,8 +12,8 @@ from ccpipe.formats.kernel import FORMATS
 from tests.cli.command import ccpipe
 
 
-def test_it_names_ccpipe_the_kernel_python_and_the_libraries() -> None:
-    """Everything whose version matters is in the table, and in JSON."""
+def test_version_shows_ccpipe_kernel_python_and_libraries() -> None:
+    """In the table and in JSON."""
     shown = ccpipe("version")
     assert shown.code == 0
     rows = dict(line.split(None, 1) for line in shown.out.splitlines()[1:])
@@ -27,26 +27,26 @@ def test_it_names_ccpipe_the_kernel_python_and_the_libraries() -> None:
 
 
 @pytest.mark.parametrize(
-    ("missing", "said"),
+    ("missing", "expected"),
     [
         ((), "compiled"),
         (FORMATS, "python"),
         (("gridengine",), "gridengine python, lineprotocol compiled"),
     ],
 )
-def test_it_says_which_kernels_are_missing(
-    missing: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+def test_version_shows_missing_kernels(
+    missing: tuple[str, ...], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One word where all are alike, else each format's."""
+    """One word if all are alike, else each format's."""
     found = {name: "python" if name in missing else "compiled" for name in FORMATS}
     monkeypatch.setattr(versions, "kernels", lambda: found)
-    assert versions.kernel() == said
+    assert versions.kernel() == expected
 
 
-def test_a_missing_library_comes_with_the_line_to_type(
+def test_version_shows_pip_command_for_missing_library(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The extra that brings a library is named."""
+    """With the extra that installs it."""
     real = metadata.version
 
     def version_of(name: str) -> str:

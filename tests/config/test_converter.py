@@ -1,4 +1,4 @@
-"""Values: their units, errors that name place and origin and what was meant, masked secrets."""
+"""Values: units, errors with key path, origin and suggestion, masked secrets."""
 
 import math
 from pathlib import Path
@@ -43,34 +43,38 @@ def failure(tree: dict[str, Any], kind: Any = Site, **more: Any) -> str:
         ({"batch": {"": 1}}, "batch: unknown key ''; known are age, bytes, lines, memory"),
         ({"batch": {"x`y - at `$": 1}}, "batch: unknown key 'x`y - at `$'; known are age,"),
         ({"telemetry": {"port": 1}}, "telemetry: unknown key 'port'; known are listen"),
-        ({"cluster": 5}, "cluster: Expected `str`, got `int`"),
-        ({"cluster": ""}, "cluster: Expected `str` of length >= 1"),
-        ({"hostname": ""}, "hostname: Expected `str` of length >= 1"),
-        ({"batch": {"lines": 0}}, "batch.lines: Expected `int` >= 1"),
-        ({"bus": "nats://a"}, "bus: Expected `table`, got `str`"),
-        ({"bus": {"servers": "nats://a"}}, "bus.servers: Expected `array`, got `str`"),
-        ({"bus": {"servers": ["a", 1]}}, "bus.servers[1]: Expected `str`, got `int`"),
-        ({"bus": {"jetstream": "maybe"}}, "bus.jetstream: Expected `bool`, got `str`"),
-        ({"bus": {"subjects": {"a": "b", "dead": 1}}}, "bus.subjects.dead: Expected `str | table`"),
-        ({"publish": {"collectors": {"cpu": 1}}}, "publish.collectors.cpu: Expected `table`"),
-        ({"source": "nats"}, "source: Expected `table`, got `str`"),
-        ({"translate": {"use": "select"}}, "translate: Expected `array`, got `table`"),
-        ({"translate": ["select"]}, "translate[0]: Expected `table`, got `str`"),
+        ({"cluster": 5}, "cluster: expected text, got an integer"),
+        ({"cluster": ""}, "cluster: expected text of length >= 1"),
+        ({"hostname": ""}, "hostname: expected text of length >= 1"),
+        ({"batch": {"lines": 0}}, "batch.lines: expected an integer >= 1"),
+        ({"bus": "nats://a"}, "bus: expected a table, got text"),
+        ({"bus": {"servers": "nats://a"}}, "bus.servers: expected a list, got text"),
+        ({"bus": {"servers": ["a", 1]}}, "bus.servers[1]: expected text, got an integer"),
+        ({"bus": {"jetstream": "maybe"}}, "bus.jetstream: expected true or false, got text"),
+        (
+            {"bus": {"subjects": {"a": "b", "dead": 1}}},
+            "bus.subjects.dead: expected text or a",
+        ),
+        ({"publish": {"collectors": {"cpu": 1}}}, "publish.collectors.cpu: expected a table"),
+        ({"source": "nats"}, "source: expected a table, got text"),
+        ({"translate": {"use": "select"}}, "translate: expected a list, got a table"),
+        ({"bus": {"tls": "frist"}}, "bus.tls: invalid value 'frist'; did you mean 'first'? (one"),
+        ({"translate": ["select"]}, "translate[0]: expected a table, got text"),
     ],
 )
-def test_an_error_names_the_key_path_and_what_was_meant(tree: dict[str, Any], said: str) -> None:
-    """In the words of TOML, down to the element of a list and the key of an open table."""
+def test_error_names_key_path_and_suggestion(tree: dict[str, Any], said: str) -> None:
+    """In TOML's terms, down to the element of a list and the key of an open table."""
     assert failure({**RECIPE, **tree}, Recipe).startswith(f"configuration: {said}")
 
 
 @pytest.mark.parametrize("missing", ["source", "sink"])
-def test_a_recipe_has_both_ends(missing: str) -> None:
+def test_recipe_requires_source_and_sink(missing: str) -> None:
     tree = {key: value for key, value in RECIPE.items() if key != missing}
     assert failure(tree, Recipe) == f"configuration: top level: the key '{missing}' is missing"
 
 
-def test_an_error_names_whoever_set_the_value(tmp_path: Path) -> None:
-    """The file, the variable or the command line: where the reader has to look."""
+def test_error_names_origin_of_value(tmp_path: Path) -> None:
+    """The file, the variable or the command line."""
     path, wrong = tmp_path / "ccpipe.toml", tmp_path / "wrong.toml"
     path.write_text('[publish]\ninterval = "never"\n')
     with pytest.raises(ConfigError, match=f"^{path}: publish.interval: not an interval: 'never'"):
@@ -82,21 +86,21 @@ def test_an_error_names_whoever_set_the_value(tmp_path: Path) -> None:
     wrong.write_text("bus.user = 5\n")
     with pytest.raises(ConfigError, match="^CCPIPE_BUS__SERVRS: bus: unknown key 'servrs'; did"):
         load(None, Site, environ={"CCPIPE_BUS__SERVRS": "a"})
-    with pytest.raises(ConfigError, match=f"^{wrong}: bus.user: Expected `str`, got `int`"):
+    with pytest.raises(ConfigError, match=f"^{wrong}: bus.user: expected text, got an integer"):
         load(wrong, Site, environ={"CCPIPE_BUS__SERVERS": "a"})
 
 
 @pytest.mark.parametrize("value", ["text", 0, "", [], 5])
-def test_a_value_cannot_be_set_in_what_is_no_table(value: Any) -> None:
-    """The error names the variable or the flag and the key that is in the way."""
+def test_setter_rejects_path_through_other_value_than_table(value: Any) -> None:
+    """The error names the variable or the flag and the conflicting key."""
     with pytest.raises(ConfigError, match="CCPIPE_BUS__USER: bus is not a table"):
         load(None, Site, below={"bus": value}, environ={"CCPIPE_BUS__USER": "x"})
     with pytest.raises(ConfigError, match="bus.user: bus is not a table"):
         set_at_path({"bus": value}, ["bus", "user"], "x", "bus.user")
 
 
-def test_a_wrong_key_deep_in_an_optional_table_is_explained() -> None:
-    """Options of parts may be nested, optional or in lists; the suggestion finds its way."""
+def test_error_suggests_key_deep_in_optional_table() -> None:
+    """Options of parts may be nested, optional or in lists."""
 
     class Tls(msgspec.Struct, forbid_unknown_fields=True):
         verify: bool = True
@@ -116,7 +120,7 @@ def test_a_wrong_key_deep_in_an_optional_table_is_explained() -> None:
         assert str(caught.value) == f"f: {place}: unknown key 'verfy'; did you mean 'verify'?"
 
 
-def test_a_path_is_read_as_one() -> None:
+def test_converter_reads_path() -> None:
     options = msgspec.defstruct("Options", [("dir", Path)])
     assert to_struct({"dir": "/a/b"}, options, "f").dir == Path("/a/b")  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match="f: dir: not a Path: 5"):
@@ -146,7 +150,7 @@ def test_durations_have_units(text: str, seconds: float) -> None:
     ],
 )
 def test_sizes_have_units(text: str, size: int) -> None:
-    """Those of ten and those of two are told apart; a plain number counts bytes."""
+    """Decimal and binary units are distinguished; a plain number counts bytes."""
     for value in (text, size, str(size)):
         assert to_struct({"memory": value}, Batching, "f").memory == size
 
@@ -163,8 +167,8 @@ WRONG += ["10 parsecs", "1e3", "10S", [], {}, "inf", "nan", "½", "\u0661s"]
         (Site, "publish", "an interval"),
     ],
 )
-def test_what_is_no_measure_is_refused(kind: Any, key: str, name: str) -> None:
-    """Neither negative nor endless nor without meaning, and the error says what it must be."""
+def test_converter_rejects_invalid_measure(kind: Any, key: str, name: str) -> None:
+    """Neither negative nor infinite nor unparsable, and the error names the expected form."""
     for value in WRONG:
         tree = {key: {"interval": value}} if kind is Site else {key: value}
         with pytest.raises(ConfigError, match=rf"f: {key}\S*: not {name}: ") as caught:
@@ -172,7 +176,7 @@ def test_what_is_no_measure_is_refused(kind: Any, key: str, name: str) -> None:
         assert len(str(caught.value)) < 200
 
 
-def test_nothing_is_no_interval_but_a_duration() -> None:
+def test_zero_is_duration_but_not_interval() -> None:
     """Sampling every zero seconds is refused; waiting for zero seconds is not."""
     with pytest.raises(
         ConfigError, match=r"publish.interval: not an interval: 0 \(must be more than 0"
@@ -182,12 +186,12 @@ def test_nothing_is_no_interval_but_a_duration() -> None:
 
 
 @given(st.integers(0, 10**9), st.sampled_from([Duration, Size]))
-def test_a_measure_reads_back_as_what_it_was(value: int, kind: type[Duration | Size]) -> None:
-    """What ``config show`` prints means the same when it is read."""
+def test_measure_survives_round_trip(value: int, kind: type[Duration | Size]) -> None:
+    """The output of ``config show`` means the same when it is read."""
     assert to_struct(with_unit(kind(value)), kind, "x") == kind(value)
 
 
-def test_configuration_is_written_as_people_write_it() -> None:
+def test_configuration_is_written_in_usual_notation() -> None:
     tree = plain(Site(hostname="n"))
     assert tree["publish"]["interval"] == "10s"
     assert tree["bus"]["stream_size"] == "1GiB"
@@ -195,7 +199,7 @@ def test_configuration_is_written_as_people_write_it() -> None:
 
 
 def test_user_and_password_in_urls_are_masked() -> None:
-    """Whatever characters the password contains; other text stays as it is."""
+    """With any characters in the password; other text is unchanged."""
     assert mask("nats://a:p@q/r@h:1") == "nats://***@h:1"
     assert mask(["tls://tok@h", "nats://h", "a@b"]) == ["tls://***@h", "nats://h", "a@b"]
     assert mask(5) == 5
@@ -219,22 +223,22 @@ def test_user_and_password_in_urls_are_masked() -> None:
         "host=h user=u password='hunter2 x' dbname=d",
     ],
 )
-def test_no_address_shows_its_password(server: str) -> None:
-    """With a scheme, without one, and however malformed: what is shown may go into a ticket."""
+def test_mask_hides_password_of_any_address(server: str) -> None:
+    """With or without a scheme, however malformed: output may be pasted into a ticket."""
     site = to_struct({"bus": {"servers": [server]}, "hostname": "n"}, Site, "x")
     for shown in (mask(plain(site)), mask([server], "servers")):
         assert "hunter2" not in str(shown)
         assert "***" in str(shown)
 
 
-def test_a_value_that_is_called_a_secret_is_one() -> None:
-    """Options of plug-ins may be: the names of files are shown, contents are not."""
+def test_mask_hides_values_of_secret_keys() -> None:
+    """Also in options of plug-ins: names of files are shown, contents are not."""
     table = {"use": "x", "token": "t", "password_file": "/etc/p", "tags": {"mail": "a@b"}}
     assert mask(table) == {**table, "token": "***"}
 
 
 @given(st.text(), st.sampled_from(["servers", "url", "x", "token"]))
-def test_any_text_can_be_masked(value: str, key: str) -> None:
-    """Nothing raises, and no user stands in front of a host."""
+def test_mask_accepts_any_text(value: str, key: str) -> None:
+    """Nothing raises, and no user name precedes a host."""
     assert isinstance(mask(value, key), str)
     assert mask(f"u:hunter2@{value.replace('@', '')}", "servers").startswith("***@")

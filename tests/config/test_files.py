@@ -1,4 +1,4 @@
-"""Files of configuration: where they are looked for, and those that cannot be read."""
+"""Configuration files: search order, and errors for unreadable ones."""
 
 from pathlib import Path
 
@@ -18,24 +18,24 @@ from ccpipe.errors import ConfigError, CreateError, MissingInputError
         b"x = " + b"[" * 5000 + b"]" * 5000,
     ],
 )
-def test_a_file_that_is_no_toml_is_named(tmp_path: Path, content: bytes) -> None:
+def test_reader_names_file_with_invalid_toml(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.toml"
     path.write_bytes(content)
-    with pytest.raises(ConfigError, match=f"^{path}: not TOML: ."):
+    with pytest.raises(ConfigError, match=f"^{path}: not (TOML: .|a text file: byte 0)"):
         read_toml(path)
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_reader_names_unreadable_file(tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match=f"^{tmp_path}/none.toml: No such file"):
         read_toml(tmp_path / "none.toml")
     with pytest.raises(MissingInputError, match=f"^{tmp_path}: Is a directory"):
         read_toml(tmp_path)
 
 
-def test_the_configuration_file_is_looked_for_in_order(
+def test_configuration_file_is_searched_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The named one, there or not; then the user's; a home is not needed."""
+    """The named one, existing or not; then the user's; a home directory is not required."""
     monkeypatch.setenv("CCPIPE_CONFIG", "/elsewhere.toml")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert find_config() == Path("/elsewhere.toml")
@@ -52,7 +52,7 @@ def test_the_configuration_file_is_looked_for_in_order(
     assert find_config() == tmp_path / ".config" / "ccpipe" / "ccpipe.toml"
 
 
-def test_the_state_directory_follows_xdg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_directory_follows_xdg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert state_directory() == tmp_path / "ccpipe"
     monkeypatch.delenv("XDG_STATE_HOME")
@@ -60,8 +60,8 @@ def test_the_state_directory_follows_xdg(tmp_path: Path, monkeypatch: pytest.Mon
     assert state_directory() == tmp_path / ".local" / "state" / "ccpipe"
 
 
-def test_a_user_without_a_home_does_not_stop_us(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A container may run as a user that no system knows."""
+def test_state_directory_needs_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may run as a user missing in the user database."""
 
     def unknown() -> Path:
         raise RuntimeError("Could not determine home directory.")
@@ -73,7 +73,7 @@ def test_a_user_without_a_home_does_not_stop_us(monkeypatch: pytest.MonkeyPatch)
     assert state_directory().name == "ccpipe"
 
 
-def test_directory_that_may_not_be_written_to_says_what_to_do(
+def test_unwritable_directory_error_has_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A shipped recipe names a directory below /var/lib, which is not an ordinary user's."""

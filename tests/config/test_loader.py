@@ -1,4 +1,4 @@
-"""Configuration: where values come from, and what is said of wrong ones."""
+"""Configuration: origin of values, and errors for wrong ones."""
 
 import socket
 import tomllib
@@ -23,14 +23,14 @@ def written(directory: Path, text: str) -> Path:
     return path
 
 
-def test_an_empty_configuration_is_a_whole_one() -> None:
+def test_empty_configuration_is_complete() -> None:
     site = load(None, Site, environ={})
     assert site == Site()
     assert site.hostname == socket.gethostname().partition(".")[0]
     assert load(None, Recipe, environ={}, below=RECIPE).batch == Batching()
 
 
-def test_a_file_is_read(tmp_path: Path) -> None:
+def test_loader_reads_file(tmp_path: Path) -> None:
     path = written(
         tmp_path,
         """
@@ -59,8 +59,8 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     assert site.publish.collectors == {"cpu": {"per_core": True}}
 
 
-def test_flags_win_over_the_environment_over_the_file_over_the_site(tmp_path: Path) -> None:
-    """Later words win; what they do not mention stays. A flag that was not given is no word."""
+def test_flags_override_environment_file_and_site(tmp_path: Path) -> None:
+    """Later values win; values they do not set are kept. A flag that is not given sets nothing."""
     site = {"cluster": "site", "hostname": "site", "bus": {"user": "site", "ca_file": "site"}}
     path = written(tmp_path, 'cluster = "file"\nhostname = "file"\nbus.user = "file"\n')
     names = {"CCPIPE_CLUSTER": "environment", "CCPIPE_BUS__USER": "environment"}
@@ -72,7 +72,7 @@ def test_flags_win_over_the_environment_over_the_file_over_the_site(tmp_path: Pa
     assert loaded.bus.ca_file == "site"
 
 
-def test_what_lies_below_is_not_changed(tmp_path: Path) -> None:
+def test_loader_does_not_change_lower_layer(tmp_path: Path) -> None:
     """Several recipes build on one site, and none of them writes into it."""
     below: dict[str, Any] = {"bus": {"user": "site"}, **RECIPE}
     before = msgspec.json.encode(below)
@@ -90,16 +90,14 @@ def test_what_lies_below_is_not_changed(tmp_path: Path) -> None:
         ("", []),
     ],
 )
-def test_a_list_in_the_environment_has_commas(text: str, servers: list[str]) -> None:
+def test_list_in_environment_is_split_at_commas(text: str, servers: list[str]) -> None:
     assert load(None, Site, environ={"CCPIPE_BUS__SERVERS": text}).bus.servers == servers
 
 
 @pytest.mark.parametrize(
     ("text", "servers"), [('["a:1", "b:2"]', ["a:1", "b:2"]), ("[", "["), ("a:1,b:2", "a:1,b:2")]
 )
-def test_a_list_of_a_part_in_the_environment_is_written_as_in_toml(
-    text: str, servers: object
-) -> None:
+def test_list_of_part_in_environment_is_toml(text: str, servers: object) -> None:
     """Options of sources and sinks have no type here, so a comma may belong to the text."""
     table = '[source]\nuse = "null"\n[sink]\nuse = "kafka"\n'
     below = tomllib.loads(table)
@@ -107,8 +105,8 @@ def test_a_list_of_a_part_in_the_environment_is_written_as_in_toml(
     assert loaded.sink["broker"] == {"servers": servers}
 
 
-def test_the_environment_has_only_text() -> None:
-    """Numbers, booleans, durations, sizes and keys of open tables are read out of it."""
+def test_environment_text_is_converted() -> None:
+    """To numbers, booleans, durations, sizes and keys of open tables."""
     environ = {
         "CCPIPE_BUS__JETSTREAM": "false",
         "CCPIPE_BUS__STREAM_SIZE": "1GiB",
@@ -148,19 +146,17 @@ def test_the_environment_has_only_text() -> None:
         "CCPIPE_NATS_PORT_4222_TCP_PROTO",
     ],
 )
-def test_variables_that_are_not_settings_are_ignored(
+def test_loader_ignores_variables_that_are_not_settings(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Those of ccpipe itself, of nats.conf, and of Kubernetes for a Service called ccpipe."""
+    """Of ccpipe itself, of nats.conf, and of Kubernetes for a Service called ccpipe."""
     with caplog.at_level("WARNING"):
         assert load(None, Site, environ={name: "tcp://10.0.0.1:80"}) == Site()
     assert not caplog.records
 
 
 @pytest.mark.parametrize("name", ["CCPIPE_SITE", "CCPIPE_BACKUP_HOST", "CCPIPE_ADMIN_PASSWORD"])
-def test_a_variable_of_the_site_is_reported_once(
-    name: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_loader_reports_unknown_variable_once(name: str, caplog: pytest.LogCaptureFixture) -> None:
     """It is not fatal: the prefix does not belong to ccpipe alone."""
     _report_unknown.cache_clear()
     for _ in range(3):
@@ -181,15 +177,15 @@ def test_a_variable_of_the_site_is_reported_once(
         ("CCPIPE_SINK_URL", "CCPIPE_SINK__URL"),
     ],
 )
-def test_a_typo_in_a_setting_is_an_error(name: str, meant: str) -> None:
+def test_typo_in_setting_is_error(name: str, meant: str) -> None:
     """A variable that resembles a setting is never ignored."""
     for kind in (Site, Recipe):
         with pytest.raises(ConfigError, match=f"^{name}: .*did you mean {meant}"):
             load(None, kind, environ={name: "x"}, below=RECIPE if kind is Recipe else None)
 
 
-def test_variables_of_a_recipe_do_not_disturb_other_commands() -> None:
-    """``export CCPIPE_SINK__URL=…`` is meant for bridges; ``ccpipe tail`` works beside it."""
+def test_variables_of_recipe_do_not_affect_other_commands() -> None:
+    """``export CCPIPE_SINK__URL=…`` is meant for bridges; ``ccpipe tail`` still works."""
     assert load(None, Site, environ={"CCPIPE_SINK__URL": "x", "CCPIPE_BATCH__AGE": "1s"}) == Site()
 
 
@@ -220,8 +216,8 @@ trees = st.recursive(
 
 
 @given(tree=st.dictionaries(keys, trees, max_size=5))
-def test_any_tree_is_a_configuration_or_a_configuration_error(tree: dict[str, Any]) -> None:
-    """Never another exception, whatever a file says; and what is accepted makes sense."""
+def test_loader_accepts_or_rejects_any_tree(tree: dict[str, Any]) -> None:
+    """Never another exception; accepted values are valid."""
     for kind in (Site, Recipe):
         try:
             loaded = load(None, kind, below=tree, environ={})
@@ -240,8 +236,8 @@ def test_any_tree_is_a_configuration_or_a_configuration_error(tree: dict[str, An
         max_size=4,
     )
 )
-def test_any_environment_is_a_configuration_or_a_configuration_error(names: dict[str, str]) -> None:
-    """Whatever the variables are called and say, bytes that are no text among them."""
+def test_loader_accepts_or_rejects_any_environment(names: dict[str, str]) -> None:
+    """With any names and values, including bytes that are not text."""
     environ = {f"CCPIPE_{name.upper()}": text for name, text in names.items()}
     try:
         load(None, Recipe, below=RECIPE, environ=environ)

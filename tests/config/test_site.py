@@ -1,4 +1,4 @@
-"""The keys of ``ccpipe.toml`` and of recipes: defaults, ranges, and nothing unknown."""
+"""The keys of ``ccpipe.toml`` and of recipes: defaults, ranges, and no unknown keys."""
 
 import socket
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from ccpipe.message import metric
 ENDS = {"source": {"use": "nats"}, "sink": {"use": "null"}}
 
 
-def test_a_recipe_has_all_keys_of_a_site() -> None:
+def test_recipe_has_all_keys_of_site() -> None:
     recipe = to_struct({"cluster": "fox", **ENDS}, Recipe, "r.toml")
     assert (recipe.cluster, recipe.translate, recipe.batch.lines) == ("fox", [], None)
     fields = {field.name for field in msgspec.structs.fields(Site)}
@@ -34,7 +34,7 @@ def test_a_recipe_has_all_keys_of_a_site() -> None:
         ({"publish": {"sonar": {"profile": "x"}}}, "publish.sonar.profile"),
     ],
 )
-def test_what_is_out_of_range_is_named_by_its_path(given: dict[str, Any], path: str) -> None:
+def test_value_out_of_range_is_named_by_path(given: dict[str, Any], path: str) -> None:
     with pytest.raises(ConfigError, match=path.replace(".", r"\.")):
         to_struct(given | ENDS, Recipe, "r.toml")
 
@@ -49,7 +49,7 @@ def test_what_is_out_of_range_is_named_by_its_path(given: dict[str, Any], path: 
         (lambda text: {"publish": {"tags": {text: "1"}}}, "publish: tags: not a tag"),
     ],
 )
-def test_site_rejects_name_that_would_spoil_every_line(
+def test_site_rejects_name_invalid_as_tag(
     given: Callable[[str], dict[str, Any]], path: str, text: str
 ) -> None:
     """Exactly what the encoder refuses, before anything starts."""
@@ -66,15 +66,15 @@ def test_site_accepts_name_that_can_be_escaped(text: str) -> None:
     assert decode(line)[0].hostname == text
 
 
-def test_site_of_a_host_without_a_name_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The default would leave out the tag of every line."""
+def test_site_requires_hostname(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default would omit the tag of every line."""
     monkeypatch.setattr(socket, "gethostname", lambda: "")
     with pytest.raises(ConfigError, match="hostname: this host has no name"):
         to_struct({}, Site, "ccpipe.toml")
 
 
-def test_no_table_takes_unknown_keys() -> None:
-    """A key that is written wrong would otherwise be a default that nobody wanted."""
+def test_tables_reject_unknown_keys() -> None:
+    """A misspelled key would otherwise silently be a default."""
     tables = {"bus", "publish", "telemetry", "batch"}
     deeper = {"publish": {part: {"nonsense": 1} for part in ("sonar", "control", "spool")}}
     for given in [{name: {"nonsense": 1}} for name in tables] + [

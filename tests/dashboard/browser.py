@@ -32,7 +32,7 @@ class Page:
         self.problems: list[str] = []
         """Exceptions and what the console shows as an error, blocked content included."""
         self.frames: list[int] = []
-        """Sizes of the WebSocket frames that came, once the domain Network is enabled."""
+        """Sizes of the received WebSocket frames, once the domain Network is enabled."""
         self._socket = socket
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._number = 0

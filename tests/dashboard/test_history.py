@@ -35,8 +35,8 @@ async def parquet(tmp_path: Path) -> ParquetHistory:
     return ParquetHistory(tmp_path / "lake")
 
 
-async def test_series_come_with_their_parts(parquet: ParquetHistory) -> None:
-    """By node, metric and part; threads are too many, and log messages are no metrics."""
+async def test_history_has_series_of_parts(parquet: ParquetHistory) -> None:
+    """By node, metric and part; not of threads, which are too many, nor of log messages."""
     answer = await parquet.read(HistoryQuery("fox.test", ["n1"], NOW - 700, NOW))
     assert [series[:3] for series in answer.series] == [
         ("n1", "load", ""),
@@ -56,8 +56,8 @@ async def test_values_are_means_of_intervals(parquet: ParquetHistory) -> None:
         assert abs(place * answer.step - 600 - value) <= answer.step
 
 
-async def test_what_is_not_there_is_empty(parquet: ParquetHistory, tmp_path: Path) -> None:
-    """Another cluster, node, time or directory gives no series and no error."""
+async def test_history_of_unknown_data_is_empty(parquet: ParquetHistory, tmp_path: Path) -> None:
+    """Another cluster, node, time or directory yields no series and no error."""
     for span in (
         HistoryQuery("fox", ["n1"], NOW - 700, NOW),
         HistoryQuery("fox.test", ["n3"], NOW - 700, NOW),
@@ -71,7 +71,7 @@ async def test_what_is_not_there_is_empty(parquet: ParquetHistory, tmp_path: Pat
     ).series == []
 
 
-async def test_a_name_is_never_sql(parquet: ParquetHistory) -> None:
+async def test_name_is_never_sql(parquet: ParquetHistory) -> None:
     """Names are parameters of the query."""
     hostile = "n1') OR 1=1 --"
     span = HistoryQuery("fox.test", [hostile], NOW - 700, NOW, ["load' OR '1'='1"])
@@ -90,14 +90,14 @@ async def test_a_name_is_never_sql(parquet: ParquetHistory) -> None:
         HistoryQuery("c", ["n"], float("nan"), 5),
     ],
 )
-async def test_a_senseless_span_is_refused(tmp_path: Path, span: HistoryQuery) -> None:
-    """The message says what is wrong with it."""
+async def test_invalid_time_range_is_rejected(tmp_path: Path, span: HistoryQuery) -> None:
+    """The message names the reason."""
     with pytest.raises(UsageError):
         await ParquetHistory(tmp_path).read(span)
 
 
-async def test_files_before_the_span_are_not_read(parquet: ParquetHistory) -> None:
-    """A file's name says when it was written, and it holds nothing newer."""
+async def test_older_files_are_not_read(parquet: ParquetHistory) -> None:
+    """A file's name contains its time of writing, and its rows are older."""
     [file] = parquet.directory.glob("*/*/*.parquet")
     old = file.with_name("20200101T000000.000000-00000000.parquet")
     old.write_bytes(b"this would fail")
@@ -105,16 +105,15 @@ async def test_files_before_the_span_are_not_read(parquet: ParquetHistory) -> No
     assert len(answer.series) == 3
 
 
-async def test_a_broken_file_is_an_error_that_names_it(parquet: ParquetHistory) -> None:
-    """The directory and the file stand in the message."""
+async def test_broken_file_is_named(parquet: ParquetHistory) -> None:
+    """With its directory."""
     [file] = parquet.directory.glob("*/*/*.parquet")
     file.with_name(f"{file.stem}-broken.parquet").write_bytes(b"PAR1 is not all")
     with pytest.raises(UnavailableError, match=r"-broken\.parquet"):
         await parquet.read(HistoryQuery("fox.test", ["n1"], NOW - 700, NOW))
 
 
-def test_a_file_is_no_directory_of_files(tmp_path: Path) -> None:
-    """What is no directory is refused at the start."""
+def test_history_rejects_path_that_is_not_directory(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="is no directory"):
+    with pytest.raises(UsageError, match="is not a directory"):
         ParquetHistory(tmp_path / "file")

@@ -1,4 +1,4 @@
-"""What the server gives, and to whom."""
+"""The server's responses and access control."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from yarl import URL
 
 from ccpipe.config import Site
 from ccpipe.dashboard.server import DashboardServer, is_loopback, page_files
-from ccpipe.errors import ConfigError
+from ccpipe.errors import ConfigError, UnavailableError, UsageError
 from ccpipe.live.feed import LiveFeed
 from ccpipe.telemetry import Telemetry
 from tests.dashboard.conftest import Served
@@ -45,7 +45,7 @@ async def first_frame(url: str, query: object, **more: Any) -> dict[str, Any]:
         return header
 
 
-async def test_the_page_and_its_parts_are_in_the_package(live: Served) -> None:
+async def test_page_files_are_in_package(live: Served) -> None:
     """Every file that the page names is served, with the strict policy, from here only."""
     async with aiohttp.ClientSession() as session:
         for path in ["", *page_files()]:
@@ -65,8 +65,8 @@ async def test_the_page_and_its_parts_are_in_the_package(live: Served) -> None:
                 assert again.status == 304
 
 
-async def test_the_library_of_charts_is_what_the_page_on_licences_says() -> None:
-    """UPlot's file names the version whose licence lies beside it."""
+async def test_chart_library_matches_page_on_licences() -> None:
+    """UPlot's file names the version whose licence is next to it."""
     directory = ROOT / "ccpipe" / "dashboard" / "static" / "vendor"
     assert "uPlot (v1.6.32)" in page_files()["vendor/uplot.js"].body.decode()[:80]
     assert "MIT License" in (directory / "LICENSE-uplot").read_text()
@@ -76,14 +76,14 @@ async def test_the_library_of_charts_is_what_the_page_on_licences_says() -> None
 @pytest.mark.parametrize(
     "path", ["nothing", "..%2fserver.py", "%2e%2e/server.py", "vendor/../../server.py", "vendor"]
 )
-async def test_other_files_are_not_there(live: Served, path: str) -> None:
+async def test_other_files_are_not_found(live: Served, path: str) -> None:
     """Only files of the page are found, by whatever path."""
     url = URL(live.server.url + path, encoded=True)
     assert await status(str(url)) == 404
 
 
-async def test_another_page_may_not_ask(live: Served) -> None:
-    """Neither a page of another origin nor one whose name points here."""
+async def test_requests_of_other_pages_are_rejected(live: Served) -> None:
+    """Of another origin, or with a host name that resolves to this machine."""
     api = live.server.url + "api/about"
     own = live.server.url.rstrip("/")
     assert await status(api, headers={"Origin": own}) == 200
@@ -98,8 +98,8 @@ async def test_another_page_may_not_ask(live: Served) -> None:
         )
 
 
-async def test_without_the_token_nothing_is_told(guarded: DashboardServer) -> None:
-    """Neither frames nor history; the token opens by header or by cookie."""
+async def test_requests_without_token_are_rejected(guarded: DashboardServer) -> None:
+    """Both for frames and history; the token is accepted as header or as cookie."""
     url = guarded.url
     for path, method in (("api/about", "GET"), ("api/live", "GET"), ("api/history", "POST")):
         assert await status(url + path, method) == 401
@@ -120,28 +120,27 @@ async def test_without_the_token_nothing_is_told(guarded: DashboardServer) -> No
             assert answer.status == 200
 
 
-def test_other_machines_need_a_token(site: Site) -> None:
-    """Without one the server does not begin."""
+def test_other_address_than_loopback_requires_token(site: Site) -> None:
+    """Without one the server does not start."""
     for listen in ("10.1.2.3:80", "[::]:0", "192.0.2.1:0", "host.example:80"):
         with pytest.raises(ConfigError, match="needs a token"):
             DashboardServer(None, listen=listen)  # type: ignore[arg-type] # it is not reached
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1", "127.0.0.1:70000", "[::1", "127.0.0.1:x", ""])
-def test_an_address_that_is_none_is_named(listen: str) -> None:
-    """The error has what was given."""
-    with pytest.raises(ConfigError, match="cannot listen at"):
+def test_invalid_address_is_named(listen: str) -> None:
+    with pytest.raises(UsageError, match="--listen: "):
         DashboardServer(None, listen=listen)  # type: ignore[arg-type] # it is not reached
 
 
-async def test_a_port_in_use_is_a_configuration_error(live: Served) -> None:
+async def test_dashboard_is_unavailable_when_its_port_is_in_use(live: Served) -> None:
     """The address is named."""
-    with pytest.raises(ConfigError, match=f"cannot listen at 127.0.0.1:{live.server.port}"):
+    with pytest.raises(UnavailableError, match=f"cannot listen on 127.0.0.1:{live.server.port}"):
         async with DashboardServer(live.feed, listen=f"127.0.0.1:{live.server.port}"):
             pass
 
 
-def test_loopback_is_this_machine() -> None:
+def test_loopback_is_recognised() -> None:
     """Addresses and the name; nothing else."""
     assert all(map(is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "localhost")))
     assert not any(map(is_loopback, ("192.0.2.1", "::", "10.0.0.1", "localhost.evil", "")))
@@ -154,8 +153,8 @@ def test_loopback_is_this_machine() -> None:
         '{"view": "overview", "metrics": "load"}', '{"view": "job", "cluster": "c", "job": "x"}',
     ],
 )  # fmt: skip
-async def test_a_senseless_query_ends_the_connection(live: Served, query: str) -> None:
-    """With a reason; the server goes on for others."""
+async def test_invalid_query_closes_connection(live: Served, query: str) -> None:
+    """With a reason; other connections are unaffected."""
     url = live.server.url + "api/live"
     async with aiohttp.ClientSession() as session, session.ws_connect(url) as socket:
         await socket.send_str(query)
@@ -165,8 +164,8 @@ async def test_a_senseless_query_ends_the_connection(live: Served, query: str) -
     assert (await first_frame(live.server.url + "api/live", {"view": "jobs"}))["view"] == "jobs"
 
 
-async def test_every_view_has_a_first_frame(live: Served) -> None:
-    """Also of what is not there."""
+async def test_every_view_has_first_frame(live: Served) -> None:
+    """Also for unknown nodes and jobs."""
     for query in (
         {"view": "overview", "metrics": ["none"]},
         {"view": "node", "cluster": "c", "node": "n"},
@@ -180,8 +179,8 @@ async def test_every_view_has_a_first_frame(live: Served) -> None:
         assert header["status"]["connected"]
 
 
-async def test_history_is_answered_or_refused(live: Served) -> None:
-    """A senseless query is a bad request; one without a result is empty."""
+async def test_history_query_is_answered_or_rejected(live: Served) -> None:
+    """An invalid query is a bad request; one without a result is empty."""
     url = live.server.url + "api/history"
     assert await status(url, "POST", data=b"{") == 400
     assert await status(url, "POST", data=b"x" * 10**6) == 413
@@ -190,8 +189,8 @@ async def test_history_is_answered_or_refused(live: Served) -> None:
         assert await answer.json() == {"step": 2.0, "series": [], "cut": False}
 
 
-async def test_refused_credentials_end_it(site: Site) -> None:
-    """Waiting would not help."""
+async def test_refused_credentials_end_dashboard(site: Site) -> None:
+    """Retrying would not help."""
     from msgspec.structs import replace
 
     from ccpipe.errors import DeniedError

@@ -1,4 +1,4 @@
-"""What each view sends first, and then."""
+"""The frames of each view: the first, and updates."""
 
 import json
 import math
@@ -47,8 +47,8 @@ def read(data: bytes) -> tuple[dict[str, Any], list[float]]:
     return json.loads(data[4 : 4 + size]), list(struct.unpack(f"<{len(rest) // 4}f", rest))
 
 
-def test_the_overview_names_nodes_once(feed: LiveFeed) -> None:
-    """Then only values, until nodes or metrics come or go."""
+def test_overview_names_nodes_once(feed: LiveFeed) -> None:
+    """Then only values, until nodes or metrics are added or removed."""
     say(feed, 1000, "load,@n1,type=node value=1", "load,@n2,type=node value=2")
     view = view_of(feed, '{"view": "overview", "metrics": ["load", "none"]}')
     header, numbers = read(view.frame())
@@ -66,8 +66,8 @@ def test_the_overview_names_nodes_once(feed: LiveFeed) -> None:
     assert len(read(view.frame())[0]["nodes"]) == 3
 
 
-def test_a_node_sends_its_history_then_new_rows(feed: LiveFeed) -> None:
-    """Everything anew when a series comes; threads are only part of their sum or mean."""
+def test_node_page_has_history_then_new_rows(feed: LiveFeed) -> None:
+    """Everything again when a series is added; threads are only part of their sum or mean."""
     say(feed, 1000, "load,@n1,type=node value=1")
     say(feed, 1002, "load,@n1,type=node value=2")
     view = view_of(feed, '{"view": "node", "cluster": "c", "node": "n1"}')
@@ -83,7 +83,7 @@ def test_a_node_sends_its_history_then_new_rows(feed: LiveFeed) -> None:
     assert numbers[-4:] == [20, 2, 9, 9]
 
 
-def test_a_large_job_is_shown_by_its_extremes(feed: LiveFeed) -> None:
+def test_large_job_is_shown_by_extremes(feed: LiveFeed) -> None:
     """Minimum, mean and maximum of each metric rather than a line for each node."""
     names = [f"n{number}" for number in range(MAX_LINES + 3)]
     say(feed, 1000, *[f"cpu_load,@{name},type=node value={n}" for n, name in enumerate(names)])
@@ -94,8 +94,8 @@ def test_a_large_job_is_shown_by_its_extremes(feed: LiveFeed) -> None:
     assert numbers == [0, 17, 34]
 
 
-def test_a_small_job_has_a_line_for_each_node(feed: LiveFeed) -> None:
-    """Its power metrics come last; the platform's power has the others in it."""
+def test_small_job_has_line_for_each_node(feed: LiveFeed) -> None:
+    """Its power metrics are last; the platform's power includes the others."""
     for at, power in enumerate(("cpu_power", "platform_power")):
         say(feed, 1000 + 2 * at, *[f"{power},@n{n},type=node value={n}" for n in (1, 2)])
     say(feed, 1004, "cpu_load,@n1,type=node value=8")
@@ -109,7 +109,7 @@ def test_a_small_job_has_a_line_for_each_node(feed: LiveFeed) -> None:
     assert numbers[-2:] == [1, 2]
 
 
-def test_running_jobs_stand_before_those_that_ended(feed: LiveFeed) -> None:
+def test_running_jobs_precede_ended_ones(feed: LiveFeed) -> None:
     """And the list is sent only when it has changed."""
     start(feed, ["n1"])
     view = view_of(feed, '{"view": "jobs"}')
@@ -121,10 +121,8 @@ def test_running_jobs_stand_before_those_that_ended(feed: LiveFeed) -> None:
     st.dictionaries(st.text(), st.integers(-(2**31), 2**31) | st.text()),
     st.lists(st.floats(width=32)),
 )
-def test_a_frame_is_its_json_and_its_floats(
-    header: dict[str, int | str], values: list[float]
-) -> None:
-    """The floats begin at a multiple of four, as typed arrays want it."""
+def test_frame_has_json_and_floats(header: dict[str, int | str], values: list[float]) -> None:
+    """The floats begin at a multiple of four, as typed arrays require."""
     encoded = frame(header, array("f", values))
     (size,) = struct.unpack_from("<I", encoded)
     assert size % 4 == 0
@@ -135,6 +133,6 @@ def test_a_frame_is_its_json_and_its_floats(
     )
 
 
-def test_a_frame_may_have_no_floats() -> None:
+def test_frame_may_have_no_floats() -> None:
     """It ends with its JSON."""
     assert frame({}) == b"\x04\x00\x00\x00{}  "

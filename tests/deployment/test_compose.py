@@ -48,8 +48,8 @@ async def broker(prepared: Prepared, tmp_path: Path) -> AsyncIterator[str]:
         process.wait()
 
 
-def test_it_is_what_the_specification_allows() -> None:
-    """The schema of the Compose Specification, as check-jsonschema brings it, accepts it."""
+def test_compose_file_is_valid() -> None:
+    """By the schema of the Compose Specification that check-jsonschema includes."""
     checked = subprocess.run(
         [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec",
          ROOT / "compose.yaml"],
@@ -58,8 +58,8 @@ def test_it_is_what_the_specification_allows() -> None:
     assert checked.returncode == 0, checked.stdout
 
 
-def test_prepare_makes_every_file_that_containers_are_given(prepared: Prepared) -> None:
-    """A file that is missing would be a directory, or keep a container from starting."""
+def test_prepare_creates_every_file_of_containers(prepared: Prepared) -> None:
+    """A missing file would become a directory, or keep a container from starting."""
     assert prepared.done.returncode == 0, prepared.done.stderr
     for kind in ("configs", "secrets"):
         for each in COMPOSE[kind].values():
@@ -70,8 +70,8 @@ def test_prepare_makes_every_file_that_containers_are_given(prepared: Prepared) 
             assert mount["bind"] == {"create_host_path": False}
 
 
-def test_prepare_writes_for_us_alone_and_keeps_what_exists(tmp_path: Path) -> None:
-    """No secret can be read by others; a second run changes none, and adds nodes."""
+def test_prepare_writes_private_files_and_keeps_existing_ones(tmp_path: Path) -> None:
+    """No secret is readable by others; a second run changes none, and adds nodes."""
     prepared = Prepared(tmp_path, "fritz", CCPIPE_UID="4711", CCPIPE_GID="4712")
     assert prepared.variables["CCPIPE_UID"] == "4711"
     secret = prepared.path("deploy/secrets/grafana_password")
@@ -90,8 +90,8 @@ def test_prepare_writes_for_us_alone_and_keeps_what_exists(tmp_path: Path) -> No
     assert {path.name for path in after.keys() - before.keys()} == {"f01.nk"}
 
 
-def test_prepare_keeps_variables(tmp_path: Path) -> None:
-    """A site's own ones stay in ``.env``, and containers get them; its own are written anew."""
+def test_prepare_keeps_variables_of_site(tmp_path: Path) -> None:
+    """They stay in ``.env``, and containers get them; its own are written again."""
     (tmp_path / ".env").write_text("CCPIPE_UID=5\nCC_BACKEND_URL=http://cc:8080\n")
     prepared = Prepared(tmp_path, "fritz", CCPIPE_UID="4711", CCPIPE_GID="4712")
     assert prepared.done.returncode == 0, prepared.done.stderr
@@ -100,23 +100,23 @@ def test_prepare_keeps_variables(tmp_path: Path) -> None:
     assert prepared.environ("bridge-cc-backend")["CCPIPE_SINK__URL"] == "http://cc:8080"
 
 
-def test_every_store_has_a_profile() -> None:
-    """But for those that show or throw away what they get, or give it to who asks."""
+def test_every_store_has_profile() -> None:
+    """Except sinks that print, discard or serve what they get."""
     recipes = {SERVICES[name]["command"][1].lstrip("/") for name in BRIDGES}
     used = {tomllib.loads((ROOT / recipe).read_text())["sink"]["use"] for recipe in recipes}
     assert entry_points("sinks").keys() - used == {"nats", "null", "prometheus_scrape", "stdout"}
 
 
-def test_prepare_says_what_it_needs(tmp_path: Path) -> None:
-    """Without a cluster's name it makes nothing."""
+def test_prepare_requires_name_of_cluster(tmp_path: Path) -> None:
+    """Without it, it writes nothing."""
     prepared = Prepared(tmp_path)
     assert prepared.done.returncode == 64
     assert "usage" in prepared.done.stderr
     assert not (tmp_path / "deploy").exists()
 
 
-def test_containers_may_do_little() -> None:
-    """None runs as root or with capabilities, or writes but where its data lie."""
+def test_containers_are_restricted() -> None:
+    """None runs as root or with capabilities, or writes outside of its data directory."""
     for name, service in SERVICES.items():
         hardened = [service[key] for key in HARDENED[2:4]]
         assert hardened == [["ALL"], ["no-new-privileges:true"]], name
@@ -126,8 +126,8 @@ def test_containers_may_do_little() -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_what_a_container_is_given_is_declared(name: str) -> None:
-    """Secrets, configurations and dependencies exist; who is waited for has a health check."""
+def test_references_of_containers_are_declared(name: str) -> None:
+    """Secrets, configurations and dependencies exist; a required service has a health check."""
     service = SERVICES[name]
     assert set(service.get("secrets", ())) <= set(COMPOSE["secrets"])
     assert {each["source"] for each in service.get("configs", ())} <= set(COMPOSE["configs"])
@@ -142,7 +142,7 @@ def test_what_a_container_is_given_is_declared(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BRIDGES)
-async def test_bridges_are_let_in_and_know_every_setting(
+async def test_bridges_are_authorized_and_know_every_setting(
     name: str, prepared: Prepared, broker: str, tmp_path: Path
 ) -> None:
     """Each bridge's own command reads the bus by its own key, with its container's environment."""
@@ -165,7 +165,7 @@ def store(tmp_path: Path) -> Iterator[VictoriaMetrics]:
         yield store
 
 
-async def test_metrics_of_the_publisher_reach_the_store(
+async def test_metrics_of_publisher_reach_store(
     prepared: Prepared, broker: str, store: VictoriaMetrics
 ) -> None:
     """Publisher, broker, bridge and store, each with its container's command and settings."""
@@ -195,7 +195,7 @@ async def test_metrics_of_the_publisher_reach_the_store(
 
 
 def test_victoriametrics_accepts_its_flags_and_files() -> None:
-    """It reads what it scrapes from Prometheus' file, and leaves the rules to Prometheus."""
+    """It reads its targets from Prometheus' file, and leaves the rules to Prometheus."""
     flags = [
         flag.replace("/etc/prometheus", f"{ROOT}/bridges/prometheus")
         for flag in SERVICES["victoriametrics"]["command"]
@@ -208,16 +208,16 @@ def test_victoriametrics_accepts_its_flags_and_files() -> None:
     assert "cannot" not in checked.stderr
 
 
-def test_the_image_copies_what_exists() -> None:
-    """Every path that the Dockerfile takes from the project is there."""
+def test_image_copies_existing_files() -> None:
+    """Every path of the project in the Dockerfile exists."""
     text = (ROOT / "bridges/Dockerfile").read_text()
     copied = re.findall(r"^COPY (?!--)(.+) \S+$", text, re.MULTILINE)
     for pattern in " ".join(copied).split():
         assert list(ROOT.glob(pattern)), pattern
 
 
-def test_the_image_has_what_its_recipes_need() -> None:
-    """Each extra that a recipe asks for is installed in the image."""
+def test_image_has_extras_of_its_recipes() -> None:
+    """Each extra that a recipe requires is installed."""
     text = (ROOT / "bridges/Dockerfile").read_text()
     [installed] = re.findall(r"\.whl\)\[([\w,]+)\]", text)
     recipes = [SERVICES[name]["command"][1] for name in CCPIPE if name in BRIDGES]

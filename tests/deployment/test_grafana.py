@@ -1,6 +1,6 @@
 """Grafana's dashboards: every metric exists, and every query has an answer in the real stores.
 
-Both stores hold what ``ccpipe simulate`` makes of a cluster.
+Both stores contain data of a cluster from ``ccpipe simulate``.
 """
 
 import asyncio
@@ -117,7 +117,7 @@ def telemetry() -> dict[int, bytes]:
     return page
 
 
-def asked(text: str) -> str:
+def with_values(text: str) -> str:
     for name, value in (
         ("$cluster", "fritz"), ("$hostname", "n0001"), ("$job", "1001"),
         ("$__rate_interval", "4m"), ("$__interval", "1m"),
@@ -127,10 +127,10 @@ def asked(text: str) -> str:
 
 
 @pytest.mark.parametrize("panel", OF_METRICS)
-def test_every_panel_of_metrics_has_data(panel: dict[str, Any], store: VictoriaMetrics) -> None:
-    """Each query of a panel, asked as Grafana asks it, has at least one number."""
+def test_metric_panels_have_data(panel: dict[str, Any], store: VictoriaMetrics) -> None:
+    """Each query, sent as by Grafana, returns at least one number."""
     for target in panel["targets"]:
-        query = asked(target["expr"])
+        query = with_values(target["expr"])
         assert "$" not in query
         span = {"start": str(time.time() - 1500), "end": str(time.time()), "step": "30"}
         body = store.get("/api/v1/query_range", {"query": query, "nocache": "1"} | span)
@@ -155,12 +155,12 @@ def database(made: Sequence[Message], postgres_server: Server) -> str:  # noqa: 
 
 
 @pytest.mark.parametrize("panel", OF_SQL)
-async def test_every_panel_of_postgresql_has_rows(
+async def test_postgresql_panels_have_rows(
     panel: dict[str, Any],
     database: str,
     postgres_server: Server,  # noqa: F811
 ) -> None:
-    """Each query, with Grafana's macros replaced as Grafana does, has a row."""
+    """Each query, with Grafana's macros replaced as by Grafana, returns a row."""
     for target in panel["targets"]:
         query = target["rawSql"].replace("$cluster", "'fritz'")
         query = query.replace("$__timeFilter(time)", "time > now() - interval '1 hour'")
@@ -191,21 +191,21 @@ def shown() -> set[str]:
     return set.union(*(names_of(panel) for parameter in PANELS for panel in parameter.values))  # type: ignore[arg-type]
 
 
-def test_every_metric_exists() -> None:
+def test_metrics_of_dashboards_exist() -> None:
     """Each name in PromQL and SQL is one of a collector's table or of /metrics."""
     assert shown() <= names_of_telemetry() | {row.name for row in declared()} | {"job"}
 
 
-def test_simulated_nodes_send_what_is_shown() -> None:
-    """By default, apart from what Slurm's cgroups report of each job."""
+def test_simulated_nodes_send_displayed_metrics() -> None:
+    """By default, except metrics of jobs from Slurm's cgroups."""
     sent = {each.metric.name for each in node_series(NodeParts(accelerator=4), limit=100)}
     own = names_of_telemetry() | {row.name for row in OF_JOBS} | {"job"}
     assert shown() - own <= sent
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
-def test_dashboards_use_what_is_provisioned(name: str) -> None:
-    """Each data source is there, each variable is declared, and panels do not overlap."""
+def test_dashboards_use_provisioned_data_sources(name: str) -> None:
+    """Each variable is declared, and panels do not overlap."""
     dashboard = DASHBOARDS[name]
     uids = {source["uid"]: source["type"] for source in SOURCES}
     variables = {each["name"] for each in dashboard["templating"]["list"]}
@@ -227,15 +227,15 @@ def test_dashboards_use_what_is_provisioned(name: str) -> None:
         taken |= cells
 
 
-def test_every_panel_says_what_it_shows() -> None:
-    """A description of one sentence at least, under the panel's title."""
+def test_panels_have_descriptions() -> None:
+    """At least one sentence, under the panel's title."""
     for dashboard in DASHBOARDS.values():
         for panel in dashboard["panels"]:
             assert re.fullmatch(r"[A-Z].{40,200}\.", panel["description"]), panel["title"]
 
 
-def test_dashboards_lie_where_grafana_looks() -> None:
-    """The directory of the provider is the one that compose.yaml mounts."""
+def test_dashboards_are_in_directory_of_provider() -> None:
+    """The one that compose.yaml mounts."""
     providers = yaml.safe_load((GRAFANA / "provisioning/dashboards/ccpipe.yml").read_text())
     mounts = {each["target"]: each["source"] for each in SERVICES["grafana"]["volumes"]}
     assert mounts[providers["providers"][0]["options"]["path"]] == "./bridges/grafana/dashboards"

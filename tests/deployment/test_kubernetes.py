@@ -1,4 +1,4 @@
-"""bridges/kubernetes: what Kubernetes' own schemas allow, and nothing that is not there.
+"""bridges/kubernetes: valid by Kubernetes' own schemas, and without dangling references.
 
 No cluster runs here. Manifests are checked by the schemas of Kubernetes as kubernetes-validate
 brings them, and recipes with their containers' settings by ccpipe itself.
@@ -34,7 +34,7 @@ OBJECTS: list[dict[str, Any]] = [
 ]
 WORKLOADS = [each for each in OBJECTS if each["kind"] in ("Deployment", "DaemonSet")]
 SECRETS = {"ccpipe-bridge-key", "ccpipe-node-keys", "ccpipe-stores"}
-"""Those that docs/operations/kubernetes.md says how to make."""
+"""Objects that users create as in docs/operations/kubernetes.md."""
 
 
 def called(each: dict[str, Any]) -> str:
@@ -47,23 +47,23 @@ def named(kind: str, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", ["1.31", "1.37"])
-def test_objects_are_what_kubernetes_takes(version: str) -> None:
+def test_objects_are_valid_for_schemas_of_kubernetes(version: str) -> None:
     """Every key is known and has the right type, in an older version and in the newest."""
     for each in OBJECTS:
         if each["kind"] != "ScaledObject":
             kubernetes_validate.validate(each, version, strict=True)
 
 
-def test_the_schemas_refuse_a_typing_error() -> None:
-    """The test above would see a key that is misspelt."""
+def test_schemas_reject_misspelt_key() -> None:
+    """So that the test above would find one."""
     broken = json.loads(json.dumps(WORKLOADS[0]).replace("readOnlyRootFilesystem", "readOnlyRoot"))
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(broken, "1.31", strict=True)
 
 
 @pytest.mark.parametrize("each", WORKLOADS, ids=called)
-def test_pods_may_do_little_and_refer_to_what_exists(each: dict[str, Any]) -> None:
-    """They are hardened, probed and bounded, and each volume has what it is made of."""
+def test_pods_are_hardened_and_their_references_exist(each: dict[str, Any]) -> None:
+    """They have probes and limits, and each volume has a source."""
     template = each["spec"]["template"]
     pod = template["spec"]
     [container] = pod["containers"]
@@ -97,8 +97,8 @@ def test_pods_may_do_little_and_refer_to_what_exists(each: dict[str, Any]) -> No
         assert policy["spec"]["podSelector"]["matchLabels"] == labels
 
 
-def test_what_a_publisher_spools_outlives_its_pod() -> None:
-    """Its state is on the node's disk, in its user's directory; one container is root for that."""
+def test_spool_of_publisher_outlives_pod() -> None:
+    """It is on the node's disk, in its user's directory; one container is root to create it."""
     pod = named("DaemonSet", "publisher")["spec"]["template"]["spec"]
     [container], [first] = pod["containers"], pod["initContainers"]
     state = next(row["value"] for row in container["env"] if row["name"] == "XDG_STATE_HOME")
@@ -125,7 +125,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_bridges_know_every_setting(
     each: dict[str, Any], keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The ConfigMap's recipe is the project's, and takes the settings of the container."""
+    """The ConfigMap's recipe is the project's, and accepts the settings of the container."""
     [container] = each["spec"]["template"]["spec"]["containers"]
     [command, path] = container["args"]
     assert command == "bridge"
@@ -167,8 +167,8 @@ def test_publishers_know_every_setting() -> None:
     assert site.telemetry.listen == "0.0.0.0:9400"
 
 
-def test_what_kustomize_lists_exists() -> None:
-    """Each resource, in force or offered in a comment, is a file; every bridge is listed."""
+def test_resources_of_kustomize_exist() -> None:
+    """Each resource, active or in a comment, is a file; every bridge is listed."""
     text = (DIRECTORY / "kustomization.yaml").read_text()
     listed = set(re.findall(r"^  (?:# )?- ([\w/-]+\.yaml)$", text, re.MULTILINE))
     assert listed == {
@@ -185,8 +185,8 @@ def test_what_kustomize_lists_exists() -> None:
 
 
 @pytest.mark.parametrize("each", [e for e in OBJECTS if e["kind"] == "ScaledObject"], ids=called)
-def test_bridges_are_scaled_by_the_lag_of_their_consumer(each: dict[str, Any]) -> None:
-    """Stream and consumer are those that the bridge itself makes; KEDA takes texts only."""
+def test_bridges_are_scaled_by_lag_of_their_consumer(each: dict[str, Any]) -> None:
+    """Stream and consumer are those that the bridge creates; KEDA takes texts only."""
     name = each["spec"]["scaleTargetRef"]["name"]
     strategy = named("Deployment", name)["spec"]["strategy"]["type"]
     assert strategy == "RollingUpdate"  # others must not run side by side
@@ -197,16 +197,16 @@ def test_bridges_are_scaled_by_the_lag_of_their_consumer(each: dict[str, Any]) -
     assert all(isinstance(value, str) for value in trigger["metadata"].values())
 
 
-def test_the_site_is_what_auth_init_writes(keys: Path) -> None:
-    """Cluster and subjects are those for which keys and permissions are made."""
+def test_site_matches_output_of_auth_init(keys: Path) -> None:
+    """Keys and permissions are made for the same cluster and subjects."""
     written = tomllib.loads((keys / "ccpipe.toml").read_text())
     shipped = tomllib.loads((DIRECTORY / "ccpipe.toml").read_text())
     assert shipped["cluster"] == written["cluster"]
     assert shipped["bus"]["subjects"] == written["bus"]["subjects"]
 
 
-def test_accounts_for_the_chart_of_nats(keys: Path, tmp_path: Path) -> None:
-    """The page's own command takes from nats.conf what nats-server takes as an include."""
+def test_nats_server_accepts_accounts_for_chart(keys: Path, tmp_path: Path) -> None:
+    """The page's own command extracts an include file from nats.conf."""
     page = (ROOT / "docs/operations/kubernetes.md").read_text()
     [command] = re.findall(r"^(sed .*nats\.conf) > accounts\.conf$", page, re.MULTILINE)
     cut = subprocess.run(["sh", "-c", command], cwd=keys.parent, capture_output=True, check=True)

@@ -54,7 +54,7 @@ def denials(telemetry: Telemetry) -> float:
 
 
 async def test_node_bridge_and_viewer_work_together(site_of: SiteOf) -> None:
-    """A bridge makes the stream, a node publishes into it, the viewer sees it pass."""
+    """A bridge creates the stream, a node publishes into it, the viewer receives the message."""
     telemetry = Telemetry()
     seen: list[Delivery] = []
     source = NatsSource(site=site_of("bridge"), telemetry=telemetry, durable="b", drain=Duration(3))
@@ -77,8 +77,8 @@ async def test_node_bridge_and_viewer_work_together(site_of: SiteOf) -> None:
     assert denials(telemetry) == 0
 
 
-async def test_a_node_cannot_make_streams(site_of: SiteOf) -> None:
-    """Without a stream a node's write is unavailable, to be tried again, rather than lost."""
+async def test_node_cannot_create_streams(site_of: SiteOf) -> None:
+    """Without a stream a node's write is unavailable, to be retried, rather than lost."""
     telemetry = Telemetry()
     async with NatsSink(site=site_of("node"), telemetry=telemetry) as sink:
         with pytest.raises(UnavailableError, match="stream"):
@@ -86,8 +86,8 @@ async def test_a_node_cannot_make_streams(site_of: SiteOf) -> None:
     assert denials(telemetry) >= 1
 
 
-async def test_an_operator_asks_and_a_node_answers(site_of: SiteOf) -> None:
-    """Over and over: the broker lets a node answer each request."""
+async def test_node_replies_to_operator(site_of: SiteOf) -> None:
+    """Repeatedly: the broker allows a reply to each request."""
     telemetry, site = Telemetry(), site_of("node")
     controls = {"interval": Control("time", lambda _: "10s")}
     async with (
@@ -105,8 +105,8 @@ async def test_an_operator_asks_and_a_node_answers(site_of: SiteOf) -> None:
     assert denials(telemetry) == 0
 
 
-async def test_a_node_may_not_send_control_requests(site_of: SiteOf) -> None:
-    """One that was taken over cannot throttle the others; the refusal is told at once."""
+async def test_node_may_not_send_control_requests(site_of: SiteOf) -> None:
+    """A compromised one cannot throttle the others; the error is immediate."""
     site = site_of("node")
     async with Connection(site.bus, name="node", telemetry=Telemetry()) as bus:
         for value in (None, "1s"):
@@ -115,8 +115,8 @@ async def test_a_node_may_not_send_control_requests(site_of: SiteOf) -> None:
                 await send_requests(bus, site, [request], seconds=10)
 
 
-async def test_a_key_works_in_place_of_a_password(tmp_path: Path) -> None:
-    """With the user's name beside it, answers arrive where the shipped permissions allow them."""
+async def test_key_replaces_password(tmp_path: Path) -> None:
+    """With the user's name, replies arrive where the shipped permissions allow them."""
     ensure_keys(tmp_path, "node", ["n1"])
     [user] = users_of(tmp_path)
     configuration = placed(CONF.read_text(), tmp_path)

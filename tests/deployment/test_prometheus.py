@@ -43,20 +43,19 @@ def names_of_telemetry() -> set[str]:
     }
 
 
-def test_prometheus_accepts_the_configuration() -> None:
-    """Keys, expressions and templates are what Prometheus knows."""
+def test_prometheus_accepts_configuration() -> None:
+    """Keys, expressions and templates are known to Prometheus."""
     done = promtool("check", "config", DIRECTORY / "prometheus.yml")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_rules_fire_when_they_shall_and_only_then() -> None:
-    """Prometheus' own rule tests pass."""
+def test_rules_pass_rule_tests_of_prometheus() -> None:
     done = promtool("test", "rules", DIRECTORY / "tests.yml")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_alert_is_tested_with_and_without_its_cause() -> None:
-    """Each alert of the rules has a test in which it fires."""
+def test_every_alert_has_rule_test() -> None:
+    """In which it fires, and one in which it does not."""
     tests = yaml.safe_load((DIRECTORY / "tests.yml").read_text())["tests"]
     fired = {
         case["alertname"]
@@ -68,8 +67,8 @@ def test_every_alert_is_tested_with_and_without_its_cause() -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
-def test_alerts_are_on_metrics_that_exist(alert: dict[str, str]) -> None:
-    """Each metric is one of /metrics, or one that a collector declares."""
+def test_metrics_of_alerts_exist(alert: dict[str, str]) -> None:
+    """Each is one of /metrics, or one that a collector declares."""
     expression = re.sub(r"\{[^}]*\}|\[[^\]]*\]|\([a-z, ]*\)(?= \()", "", alert["expr"])
     names = set(re.findall(r"[a-z]+(?:_[a-z]+)+|\bup\b", expression)) - {"cluster", "hostname"}
     assert names
@@ -77,13 +76,13 @@ def test_alerts_are_on_metrics_that_exist(alert: dict[str, str]) -> None:
 
 
 def test_every_bridge_of_compose_is_scraped() -> None:
-    """A bridge that is added to compose.yaml is watched as well."""
+    """A bridge that is added to compose.yaml is monitored as well."""
     scraped = yaml.safe_load((DIRECTORY / "prometheus.yml").read_text())["scrape_configs"]
     assert sorted(BRIDGES) == scraped[0]["dns_sd_configs"][0]["names"]
 
 
-def test_every_alert_is_on_the_page() -> None:
-    """With what to do about it; one that is gone is not there any more."""
+def test_page_has_every_alert() -> None:
+    """With what to do about it, and no alert that does not exist."""
     page = (ROOT / "docs/operations/health.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`[A-Z]\w+`.*?) \| .+ \|$", page, re.MULTILINE)
     named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]

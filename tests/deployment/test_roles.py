@@ -1,4 +1,4 @@
-"""What each role may ask of the broker, and that operators alone move a node.
+"""The permissions of each role on the broker; only operators may set a node's controls.
 
 The same tables are run against the configuration of ``ccpipe auth init`` and the shipped
 ``nats.conf``. Each operation is tried by each role on a real server.
@@ -25,7 +25,7 @@ from tests.paths import ROOT
 from tests.servers.nats.daemon import nats_daemon, placed
 
 ROLES = {"N": "node n1", "O": "node n2", "B": "bridge", "V": "viewer", "A": "operator"}
-"""The letters of the tables. In ``nats.conf`` all nodes are one user."""
+"""Abbreviations in the tables. In ``nats.conf`` all nodes are one user."""
 
 LAST = "nobody.may"
 """A subject on which no role may publish."""
@@ -231,9 +231,9 @@ async def listening(client: Client, subject: str) -> AsyncIterator[list[bytes]]:
 
 
 async def test_each_role_may_do_its_work_and_nothing_else(broker: Broker) -> None:
-    """The tables hold for every role; whatever is tried, no request reaches a node but those of A.
+    """The tables apply to every role; only requests of role A reach a node.
 
-    What is published is a valid request to set a control.
+    The published payload is a valid request to set a control.
     """
     node = await broker.connect("N")
     wrong = []
@@ -262,7 +262,7 @@ async def test_each_role_may_do_its_work_and_nothing_else(broker: Broker) -> Non
     assert not wrong
 
 
-async def test_nobody_gets_in_without_a_key(broker: Broker, tmp_path: Path) -> None:
+async def test_broker_rejects_clients_without_key(broker: Broker, tmp_path: Path) -> None:
     """Neither without a user nor with a wrong password."""
     secret = tmp_path / "password"
     secret.write_text("x\n")
@@ -331,8 +331,8 @@ WAYS: dict[str, list[tuple[str, object]]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_what_a_stream_delivers_reaches_no_node(broker: Broker, way: str) -> None:
-    """A viewer, in the account with JetStream, sees the delivery; nodes hear the operator alone."""
+async def test_delivery_of_stream_reaches_no_node(broker: Broker, way: str) -> None:
+    """A viewer, in the account with JetStream, receives it; nodes receive from operators only."""
     bridge, viewer, node, operator = [await broker.connect(letter) for letter in "BVNA"]
 
     async def api(request: str, body: object, reply: str) -> None:
@@ -361,10 +361,10 @@ async def test_what_a_stream_delivers_reaches_no_node(broker: Broker, way: str) 
     assert len(heard) == 1
 
 
-async def test_answers_to_a_chosen_reply_subject_stay_with_the_nodes(broker: Broker) -> None:
-    """A node that names any reply subject has nothing published there in the bridges' account.
+async def test_replies_to_chosen_subject_stay_in_account_of_nodes(broker: Broker) -> None:
+    """A node that sets any reply subject causes no message in the account of the bridges.
 
-    Among the nodes at most the broker's own answer arrives: no line, and without a reply subject.
+    Nodes receive at most the broker's own reply: no line, and without a reply subject.
     """
     bridge, viewer, node, other = [await broker.connect(letter) for letter in "BVNO"]
     subjects = ["fritz.events.job", "fritz.metrics.n2", "fritz.dead", "fritz.replicas.parquet"]

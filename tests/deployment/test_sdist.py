@@ -1,4 +1,4 @@
-"""The source distribution and its wheel: what somebody who has nothing else installs and runs."""
+"""The source distribution and its wheel, installed and run without the working copy."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ from tests.paths import ROOT
 
 
 def run(*command: object, **options: str) -> str:
-    """Run a command to its end and return what it printed; fail with what it said."""
+    """Run a command to its end and return its stdout; fail with its stderr."""
     words = [str(word) for word in command]
     done = subprocess.run(
         words,
@@ -47,8 +47,8 @@ def copy_sources(directory: Path) -> Path:
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-def test_a_kernel_that_does_not_compile_leaves_no_older_one(tmp_path: Path) -> None:
-    """An editable install goes on with its twin; where kernels are required, it fails."""
+def test_failed_compilation_removes_older_kernel(tmp_path: Path) -> None:
+    """An editable install falls back to Python; if kernels are required, it fails."""
     source = copy_sources(tmp_path)
     older = source / f"ccpipe/bus/nats/protocol/_frames{EXTENSION_SUFFIXES[0]}"
     older.touch()
@@ -62,10 +62,10 @@ def test_a_kernel_that_does_not_compile_leaves_no_older_one(tmp_path: Path) -> N
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-def test_what_is_installed_from_it_runs_recipes_by_name(
+def test_installation_from_sdist_runs_recipes_by_name(
     tmp_path: Path, nats_server: NatsServer
 ) -> None:
-    """In an environment of its own: recipes, units, nats.conf and pages came with it."""
+    """In a new environment, with recipes, units, nats.conf and pages."""
     source = copy_sources(tmp_path)
     run(sys.executable, "-m", "build", "--outdir", tmp_path, source)
     [archive] = tmp_path.glob("ccpipe-*.tar.gz")

@@ -27,21 +27,21 @@ def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_units_say_what_systemd_knows(unit: Path) -> None:
-    """A setting that is misspelt would only be a warning in a log, and harden nothing."""
+def test_units_have_settings_known_to_systemd(unit: Path) -> None:
+    """A misspelt setting would only be a warning in a log, and harden nothing."""
     done = analyze("verify", "--man=no", str(unit))
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_units_are_hardened(unit: Path) -> None:
-    """The exposure that systemd reckons, from 0 to 100, stays low."""
+    """The exposure computed by systemd, from 0 to 100, stays low."""
     done = analyze("security", "--offline=true", "--threshold=25", str(unit))
     assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda unit: unit.stem)
-def test_units_name_settings_that_are_known(path: Path) -> None:
-    """Every variable of ours, in force or offered, sets a key of the configuration."""
+def test_units_name_known_settings_of_ccpipe(path: Path) -> None:
+    """Every variable of ours, active or in a comment, sets a key of the configuration."""
     text = path.read_text()
     assert (ROOT / "docs/node/publisher.md").read_text().count(path.name)
     given = dict(re.findall(r"^#?Environment=(CCPIPE_\w+)=(.+)$", text, re.MULTILINE))
@@ -50,8 +50,8 @@ def test_units_name_settings_that_are_known(path: Path) -> None:
     assert Path(loaded.bus.password_file).name == "nats-password"
 
 
-def test_units_that_share_a_directory_share_its_user() -> None:
-    """The directory is given to the unit that starts: two users would take it in turns."""
+def test_units_with_common_directory_have_same_user() -> None:
+    """The unit that starts becomes the owner: with two users they would alternate."""
     owners = {
         (found["StateDirectory"], found["User"])
         for path in UNITS
@@ -64,7 +64,7 @@ def test_units_that_share_a_directory_share_its_user() -> None:
 
 @pytest.mark.parametrize("name", ["ccpipe-publish", "ccpipe-step"])
 def test_units_on_nodes_may_open_devices(name: str) -> None:
-    """GPUs, BMC, disks and registers are devices; systemd before 253 closes them for a clock."""
+    """GPUs, BMC, disks and registers; systemd before 253 denies them with ProtectClock."""
     text = (ROOT / f"bridges/systemd/{name}.service").read_text()
     closing = r"^(ProtectClock|PrivateDevices|DevicePolicy|DeviceAllow)="
     assert not re.findall(closing, text, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Lines that break the grammar, each with the rule that it breaks and where."""
+"""Lines that break the grammar, each with the broken rule and its offset."""
 
 from ccpipe.formats.lineprotocol import Rule
 

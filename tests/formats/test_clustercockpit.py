@@ -1,4 +1,4 @@
-"""Payloads of events hold no key that cc-backend does not know."""
+"""Payloads of cc-backend's events."""
 
 import json
 
@@ -14,18 +14,18 @@ START_KEYS = {
     "resources", "metaData", "arrayJobId", "requestedMemory", "energy", "duration", "id", "tags",
     "jobState", "energyFootprint", "footprint", "statistics", "concurrentJobs",
 }  # fmt: skip
-"""The keys of cc-backend's ``schema.Job``; it refuses a job with any other."""
+"""The keys of cc-backend's ``schema.Job``; it rejects a job with any other."""
 STOP_KEYS = {"jobId", "cluster", "startTime", "stopTime", "jobState"}
 
 
-def test_no_key_is_unknown_to_cc_backend() -> None:
-    """One unknown key costs the whole event."""
+def test_events_have_only_keys_known_to_cc_backend() -> None:
+    """cc-backend rejects an event with an unknown key."""
     assert {field.name for field in msgspec.structs.fields(StartJob)} <= START_KEYS
     assert {field.name for field in msgspec.structs.fields(StopJob)} <= STOP_KEYS
 
 
-def test_states_of_many_nodes_are_several_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that each is below a broker's maximum payload; no nodes make none."""
+def test_encoder_splits_node_states_into_several_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each event is below a broker's maximum payload; without nodes there are no events."""
     monkeypatch.setattr(clustercockpit, "MAX_STATES", 2)
     rows = [NodeState(f"n{number}", ["idle"]) for number in range(5)]
     payloads = [json.loads(each) for each in encode_node_states("fox", rows)]

@@ -1,4 +1,4 @@
-"""A file of dead letters: what was written is read, and what is damaged is never taken for it."""
+"""Dead-letter files: written dead letters are read back, damaged ones are detected."""
 
 import io
 
@@ -21,7 +21,7 @@ def files(letters: list[tuple[bytes, str, str]]) -> bytes:
 
 
 @given(st.lists(LETTERS, max_size=5))
-def test_what_is_written_is_read(letters: list[tuple[bytes, str, str]]) -> None:
+def test_reader_returns_written_dead_letters(letters: list[tuple[bytes, str, str]]) -> None:
     found = list(read(io.BytesIO(files(letters))))
     assert [each.original for each in found if isinstance(each, StoredDeadLetter)] == [
         original for original, _, _ in letters
@@ -31,7 +31,7 @@ def test_what_is_written_is_read(letters: list[tuple[bytes, str, str]]) -> None:
 
 
 @given(st.binary(max_size=200) | st.binary(max_size=60).map(lambda tail: PREFIX + b"{" + tail))
-def test_any_bytes_are_damage_at_worst(payload: bytes) -> None:
+def test_reader_reports_any_other_bytes_as_damage(payload: bytes) -> None:
     good = encode(b"m value=1", "no", time=5)
     found = list(read(io.BytesIO(payload + b"\n" + good)))
     assert isinstance(found[-1], StoredDeadLetter)
@@ -41,7 +41,7 @@ def test_any_bytes_are_damage_at_worst(payload: bytes) -> None:
 
 
 @given(LETTERS, st.data())
-def test_a_letter_that_was_cut_off_is_damaged(
+def test_reader_reports_truncated_dead_letter_as_damage(
     letter: tuple[bytes, str, str], data: st.DataObject
 ) -> None:
     whole = files([letter])
@@ -50,7 +50,7 @@ def test_a_letter_that_was_cut_off_is_damaged(
         assert isinstance(each, Damaged) or each.original in (letter[0], b"x")
 
 
-def test_a_letter_that_was_edited_is_damaged() -> None:
-    """The checksum is of the original; corrected lines are sent by ``ccpipe send``."""
+def test_reader_reports_edited_dead_letter_as_damage() -> None:
+    """The checksum covers the original; corrected lines are sent by ``ccpipe send``."""
     text = encode(b"m value=1", "no", time=5).replace(b"value=1", b"value=2")
-    assert list(read(io.BytesIO(text))) == [Damaged(0, "a torn or edited letter")]
+    assert list(read(io.BytesIO(text))) == [Damaged(0, "truncated or edited")]

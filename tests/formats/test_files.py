@@ -1,4 +1,4 @@
-"""``ccpipe.formats.files``: block by block gives what decoding at once gives."""
+"""``ccpipe.formats.files``: decoding by blocks gives the same result as decoding at once."""
 
 import functools
 import os
@@ -43,8 +43,8 @@ PIECES = st.sampled_from(
 PAYLOADS = st.lists(PIECES | st.binary(max_size=3), max_size=40).map(b"".join)
 
 
-class Dribble:
-    """A stream that hands over whatever sizes it was told, as a pipe does."""
+class ChunkedStream:
+    """A stream that returns chunks of given sizes, like a pipe."""
 
     def __init__(self, payload: bytes, sizes: list[int]) -> None:
         self.rest = payload
@@ -57,7 +57,7 @@ class Dribble:
 
 
 def collect(
-    stream: Dribble, read: Callable[[bytes], Lines], **limits: int
+    stream: ChunkedStream, read: Callable[[bytes], Lines], **limits: int
 ) -> tuple[list[Message], list[RejectedLine], list[int]]:
     messages: list[Message] = []
     rejected: list[RejectedLine] = []
@@ -78,28 +78,28 @@ def collect(
     st.booleans(),
 )
 @example(b'm f="a\nb" 1\nm f="c\n', [1], 1, "cc", False)
-def test_any_blocks_give_what_one_decode_gives(
+def test_reader_decodes_blocks_of_any_size_like_whole_payload(
     payload: bytes, sizes: list[int], block: int, dialect: Dialect, lenient: bool
 ) -> None:
     read = functools.partial(decode, dialect=dialect, lenient=lenient)
     whole = read(payload)
-    messages, rejected, numbers = collect(Dribble(payload, sizes), read, block=block)
+    messages, rejected, numbers = collect(ChunkedStream(payload, sizes), read, block=block)
     assert messages == list(whole)
     assert rejected == whole.rejected
     assert numbers == [payload.count(b"\n", 0, start) + 1 for start in whole.starts]
 
 
-def test_a_block_is_handed_over_before_the_next_is_read() -> None:
-    stream = Dribble(b"m value=1 1\n" * 100, [])
+def test_reader_yields_block_before_reading_next() -> None:
+    stream = ChunkedStream(b"m value=1 1\n" * 100, [])
     block = next(read_blocks(stream, decode, block=120))
     assert len(block.lines) == 10
     assert len(stream.rest) == 1200 - 120
 
 
-def test_an_open_string_is_waited_for_and_no_longer() -> None:
-    """A line with a missing quote costs itself; what is kept for it is bounded."""
+def test_reader_limits_wait_for_closing_quote() -> None:
+    """A line without closing quote is rejected alone; the buffer for it is bounded."""
     bad, good = b'm f="open\n', b"m value=1 1740027951\n"
-    stream = Dribble(bad + good * 99, [])
+    stream = ChunkedStream(bad + good * 99, [])
     blocks = list(read_blocks(stream, decode, block=50, max_length=200))
     assert sum(len(block.lines) for block in blocks) == 99
     rejected = [bad for block in blocks for bad in block.lines.rejected]
@@ -107,18 +107,20 @@ def test_an_open_string_is_waited_for_and_no_longer() -> None:
     assert max(len(block.lines.payload) for block in blocks) <= 2 * 200
 
 
-def test_a_string_over_many_blocks_is_read_whole() -> None:
-    """A job script is thousands of lines inside one pair of quotes."""
+def test_reader_decodes_string_spanning_many_blocks() -> None:
+    """A job script has thousands of lines inside one pair of quotes."""
     text = "echo line\n" * 500
     payload = f'job,function=x event="{text}" 1740027951\nm value=1 1740027951\n'.encode()
-    messages, rejected, numbers = collect(Dribble(payload, []), decode, block=64)
+    messages, rejected, numbers = collect(ChunkedStream(payload, []), decode, block=64)
     assert [m.value for m in messages] == [text, 1.0]
     assert (rejected, numbers) == ([], [1, 502])
 
 
-def test_a_line_without_end_is_refused() -> None:
+def test_reader_rejects_too_long_line() -> None:
     with pytest.raises(DataError, match="line 2 is longer than 1000 bytes"):
-        collect(Dribble(b"m value=1 1\n" + b"x" * 5000, []), decode, block=100, max_length=1000)
+        collect(
+            ChunkedStream(b"m value=1 1\n" + b"x" * 5000, []), decode, block=100, max_length=1000
+        )
 
 
 PAYLOAD = b"".join(b"m,hostname=n%d value=%d 1740027951\n" % (i, i * i) for i in range(20_000))
@@ -135,14 +137,14 @@ def packed(directory: Path, suffix: str) -> Path:
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
-def test_compressed_files_are_read(tmp_path: Path, suffix: str) -> None:
+def test_stream_decompresses_files(tmp_path: Path, suffix: str) -> None:
     with open_stream(packed(tmp_path, suffix)) as stream:
         assert read_full(stream, 10 * len(PAYLOAD)) == PAYLOAD
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
 @pytest.mark.parametrize("read", [read_piece, read_full])
-def test_a_truncated_file_gives_all_that_its_program_gives(
+def test_stream_reads_truncated_file_as_far_as_its_program(
     tmp_path: Path, suffix: str, read: Callable[[ReadableStream, int], bytes]
 ) -> None:
     path = packed(tmp_path, suffix)
@@ -157,7 +159,7 @@ def test_a_truncated_file_gives_all_that_its_program_gives(
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
-def test_a_damaged_file_is_reported(tmp_path: Path, suffix: str) -> None:
+def test_stream_reports_damaged_file(tmp_path: Path, suffix: str) -> None:
     path = packed(tmp_path, suffix)
     whole = path.read_bytes()
     path.write_bytes(whole[:9000] + bytes(255 - byte for byte in whole[9000:9100]) + whole[9100:])
@@ -165,7 +167,7 @@ def test_a_damaged_file_is_reported(tmp_path: Path, suffix: str) -> None:
         list(iter(lambda: read_piece(stream), b""))
 
 
-def test_zstd_without_its_library_says_what_to_install(
+def test_stream_names_extra_for_zstd_when_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ccpipe.formats.files.zstd", None)
@@ -177,7 +179,7 @@ def test_zstd_without_its_library_says_what_to_install(
 
 
 @pytest.mark.parametrize("name", ["missing.line", ".", "--wrong"])
-def test_what_cannot_be_opened_is_refused_by_name(name: str, tmp_path: Path) -> None:
+def test_stream_names_path_that_cannot_be_opened(name: str, tmp_path: Path) -> None:
     path = Path(name) if name.startswith("-") else tmp_path / name
     with (
         pytest.raises((MissingInputError, UsageError), match=re.escape(str(path))),
@@ -186,8 +188,8 @@ def test_what_cannot_be_opened_is_refused_by_name(name: str, tmp_path: Path) -> 
         pytest.fail("it was opened")
 
 
-def test_an_input_without_an_end_is_refused(tmp_path: Path) -> None:
-    """Nobody may write to a named pipe, and a device may go on for ever; an open pipe ends."""
+def test_stream_rejects_endless_inputs(tmp_path: Path) -> None:
+    """Named pipes may have no writer and devices may be endless; an open pipe ends."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path, text in ((pipe, "a named pipe; give it as standard input"), (ZERO, "a device")):

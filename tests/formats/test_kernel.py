@@ -1,4 +1,4 @@
-"""``CCPIPE_KERNEL`` selects the compiled kernel or the Python code; without a kernel all works."""
+"""``CCPIPE_KERNEL`` selects the compiled kernel or the Python fallback."""
 
 import json.decoder
 
@@ -8,8 +8,8 @@ from ccpipe.errors import ConfigError
 from ccpipe.formats import kernel
 
 
-def test_a_kernel_is_taken_where_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless the Python code is asked for; any module serves to test that."""
+def test_kernel_is_loaded_when_present(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless ``CCPIPE_KERNEL=python``; any module can serve as kernel here."""
     monkeypatch.delenv("CCPIPE_KERNEL", raising=False)
     assert kernel.load_kernel("json", "decoder") is json.decoder
     monkeypatch.setenv("CCPIPE_KERNEL", "compiled")
@@ -18,17 +18,17 @@ def test_a_kernel_is_taken_where_it_is_there(monkeypatch: pytest.MonkeyPatch) ->
     assert kernel.load_kernel("json", "decoder") is None
 
 
-def test_a_missing_kernel_is_an_error_only_where_it_is_asked_for(
+def test_kernel_is_required_only_when_configured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("CCPIPE_KERNEL", raising=False)
     assert kernel.load_kernel("ccpipe", "_no_such_kernel") is None
     monkeypatch.setenv("CCPIPE_KERNEL", "compiled")
-    with pytest.raises(ConfigError, match=r"CCPIPE_KERNEL asks .*_no_such_kernel"):
+    with pytest.raises(ConfigError, match=r"CCPIPE_KERNEL requires .*_no_such_kernel"):
         kernel.load_kernel("ccpipe", "_no_such_kernel")
 
 
-def test_another_word_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_selection_rejects_unknown_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CCPIPE_KERNEL", "Compiled")
     with pytest.raises(ConfigError, match="'Compiled', not one of python, compiled"):
         kernel.load_kernel("json", "decoder")

@@ -1,4 +1,4 @@
-"""Lists of nodes: expanded, compressed and counted."""
+"""Node lists: expand, compress, split and count."""
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from ccpipe.formats.nodelist import compress, count, expand, split
 SPECIFICATION = [f"c{a}-{b}.fox" for a in (1, 2, 3, 5) for b in (2, 3, 4)]
 
 
-def test_the_specifications_example() -> None:
+def test_nodelist_matches_example_of_specification() -> None:
     assert expand("c[1-3,5]-[2-4].fox") == SPECIFICATION
     assert compress(SPECIFICATION) == ["c[1-3,5]-[2-4].fox"]
     assert count("c[1-3,5]-[2-4].fox") == 12
@@ -35,7 +35,7 @@ def test_the_specifications_example() -> None:
         ("a[0-1],b_[7].x", ["a0", "a1", "b_7.x"]),
     ],
 )
-def test_names_in_the_specifications_order(text: str, names: list[str] | None) -> None:
+def test_expand_returns_names_in_order_of_specification(text: str, names: list[str] | None) -> None:
     if names is None:
         with pytest.raises(DataError, match="repeated"):
             expand(text)
@@ -67,7 +67,7 @@ def test_names_in_the_specifications_order(text: str, names: list[str] | None) -
         ("a[1-9999999999999999999]", "character 3", "more than 18 digits"),
     ],
 )
-def test_what_is_no_list_is_told_with_its_place(text: str, place: str, reason: str) -> None:
+def test_parser_reports_position_of_errors(text: str, place: str, reason: str) -> None:
     for function in (expand, count, split):
         with pytest.raises(DataError) as reported:
             function(text)
@@ -75,18 +75,18 @@ def test_what_is_no_list_is_told_with_its_place(text: str, place: str, reason: s
         assert reason in str(reported.value)
 
 
-def test_a_list_is_split_at_the_commas_outside_of_brackets() -> None:
+def test_split_ignores_commas_in_brackets() -> None:
     assert split("c[1-3,5]-[2-4].fox,n[08,09],login") == ["c[1-3,5]-[2-4].fox", "n[08,09]", "login"]
 
 
-def test_counting_writes_nothing_out() -> None:
+def test_count_does_not_expand_names() -> None:
     text = "a[1-999999999][1-999999999]"
     assert count(text) == 999999999**2
     with pytest.raises(DataError, match="999999998000000001 names, more than 100000"):
         expand(text)
 
 
-def test_the_cap_can_be_set() -> None:
+def test_expand_applies_given_limit() -> None:
     assert len(expand("a[1-3],b[1-3]", limit=6)) == 6
     with pytest.raises(DataError, match="6 names, more than 5"):
         expand("a[1-3],b[1-3]", limit=5)
@@ -111,13 +111,13 @@ def test_the_cap_can_be_set() -> None:
         (["x" + "1" * 30, "x" + "1" * 29 + "2"], ["x" + "1" * 30, "x" + "1" * 29 + "2"]),
     ],
 )
-def test_names_made_short(names: list[str], lists: list[str]) -> None:
+def test_compress_merges_numbers_to_ranges(names: list[str], lists: list[str]) -> None:
     assert sorted(compress(names)) == sorted(lists)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a,b", "a[1]", "a\n"])
-def test_a_name_that_no_list_can_hold(name: str) -> None:
-    with pytest.raises(DataError, match="cannot be the name of a node"):
+def test_compress_rejects_invalid_name(name: str) -> None:
+    with pytest.raises(DataError, match="not a valid node name"):
         compress(["ok", name])
 
 
@@ -129,14 +129,14 @@ NAMES = st.one_of(
 
 
 @given(st.sets(NAMES, min_size=1, max_size=40))
-def test_any_set_of_names_comes_back(names: set[str]) -> None:
+def test_expand_reverses_compress(names: set[str]) -> None:
     text = ",".join(compress(names))
     assert sorted(expand(text)) == sorted(names)
     assert count(text) == len(names)
 
 
 @given(st.text("a1[]-,.0 é", max_size=12))
-def test_any_text_is_a_list_or_a_named_error(text: str) -> None:
+def test_parser_accepts_any_text_or_raises_data_error(text: str) -> None:
     try:
         names = expand(text, limit=1000)
     except DataError:

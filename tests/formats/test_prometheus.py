@@ -1,4 +1,4 @@
-"""Remote write: what a request holds, read by another decoder and by a real store."""
+"""Remote write: requests, read by another decoder and by a real store."""
 
 import struct
 import time
@@ -69,7 +69,7 @@ def read(request: bytes) -> Written:
     return written
 
 
-def test_a_request_says_metric_labels_and_samples() -> None:
+def test_request_has_labels_and_samples() -> None:
     lines = decode(
         b"cpu.load,cluster=fritz,type-id=0,1st=a value=1.5 1740027951\n"
         b'ccb,hostname=n1 log="x" 1740027951\n'
@@ -85,8 +85,8 @@ def test_a_request_says_metric_labels_and_samples() -> None:
     ]
 
 
-def test_samples_of_a_series_stand_in_order_one_for_each_moment() -> None:
-    """Prometheus rejects others; of two values of one millisecond the last counts."""
+def test_request_sorts_samples_one_per_millisecond() -> None:
+    """Prometheus rejects others; of two values in one millisecond the last wins."""
     lines = decode(b"m v=3 3\nm v=1 1\nn v=9 1\nm v=2 2\nm v=4 3\nm v=0 -1\n")
     assert read(RemoteWrite().write_request(lines)) == [
         ({"__name__": "m_v"}, [(-1000, 0.0), (1000, 1.0), (2000, 2.0), (3000, 4.0)]),
@@ -103,7 +103,7 @@ def test_samples_of_a_series_stand_in_order_one_for_each_moment() -> None:
     st.integers(-(10**12), 10**12),
     st.sampled_from(["value", "x"]),
 ), max_size=30))  # fmt: skip
-def test_the_kernel_writes_what_its_twin_writes(messages: list[Message]) -> None:
+def test_kernel_writes_same_request_as_python(messages: list[Message]) -> None:
     lines = to_lines(messages)
     compiled = RemoteWrite().write_request(lines)
     with pytest.MonkeyPatch.context() as patch:
@@ -111,20 +111,20 @@ def test_the_kernel_writes_what_its_twin_writes(messages: list[Message]) -> None
         assert RemoteWrite().write_request(lines) == compiled
 
 
-def test_a_body_is_snappy_without_frames() -> None:
-    """The specification asks for the block format."""
+def test_body_is_unframed_snappy() -> None:
+    """The specification requires the block format."""
     lines = decode(b"m v=1 1\n" * 1000)
     remote = RemoteWrite()
     body = remote.encode(lines)
     assert bytes(cramjam.snappy.decompress_raw(body)) == remote.write_request(lines)
 
 
-def test_a_sample_needs_a_time() -> None:
+def test_encoder_rejects_sample_without_time() -> None:
     with pytest.raises(EncodeError, match="without time"):
         RemoteWrite().encode(decode(b"m v=1"))
 
 
-def test_labels_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_label_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Job ids in tags do not let the cache of labels grow without limit."""
     monkeypatch.setattr(prometheus, "_MAX_LABELS", 10)
     remote = RemoteWrite()
@@ -133,8 +133,8 @@ def test_labels_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) ->
         assert len(remote._labels) <= 11
 
 
-def test_labels_belong_to_the_table_of_the_lines() -> None:
-    """A number means another series in another table, and gets that one's labels."""
+def test_label_cache_belongs_to_table_of_lines() -> None:
+    """The same code means another series in another table."""
     remote = RemoteWrite()
     first, second = (
         decode_in_python(text, SeriesTable(), "s", False) for text in (b"a v=1 1", b"b v=1 1")
@@ -144,7 +144,7 @@ def test_labels_belong_to_the_table_of_the_lines() -> None:
     assert remote.write_request(first) != remote.write_request(second)
 
 
-def test_victoriametrics_takes_it(tmp_path: Path) -> None:
+def test_request_is_accepted_by_victoriametrics(tmp_path: Path) -> None:
     now = int(time.time())
     lines = decode(b"load,hostname=n1 value=0.1 %d\nload,hostname=n2 value=7i %d" % (now, now))
     with VictoriaMetrics(tmp_path / "store") as store:

@@ -22,25 +22,25 @@ from ccpipe.formats.rfc3339 import parse_rfc3339, rfc3339
         (253402300799 * 10**9, "9999-12-31T23:59:59Z"),
     ],
 )
-def test_moments(nanoseconds: int, text: str) -> None:
+def test_formatter_writes_times(nanoseconds: int, text: str) -> None:
     assert rfc3339(nanoseconds) == text
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
-def test_the_standard_library_reads_it(nanoseconds: int) -> None:
+def test_formatted_time_is_read_by_standard_library(nanoseconds: int) -> None:
     read = datetime.fromisoformat(rfc3339(nanoseconds)) - datetime(1970, 1, 1, tzinfo=UTC)
     microseconds = (read.days * 86400 + read.seconds) * 10**6 + read.microseconds
     assert microseconds == nanoseconds // 1000
 
 
 @pytest.mark.parametrize("seconds", [253402300800, -62135596801, 10**30])
-def test_years_that_it_cannot_say(seconds: int) -> None:
+def test_formatter_rejects_years_outside_1_to_9999(seconds: int) -> None:
     with pytest.raises(EncodeError, match=f"time {seconds} s is outside"):
         rfc3339(seconds * 10**9)
 
 
 @given(st.integers(1 - 2**63, 2**63 - 1))
-def test_it_is_read_back(nanoseconds: int) -> None:
+def test_parser_reads_formatted_time(nanoseconds: int) -> None:
     assert parse_rfc3339(rfc3339(nanoseconds)) == nanoseconds
 
 
@@ -53,7 +53,7 @@ def test_it_is_read_back(nanoseconds: int) -> None:
         ("1969-12-31T23:59:59.999999999Z", -1),
     ],
 )
-def test_other_spellings(text: str, nanoseconds: int) -> None:
+def test_parser_reads_other_notations(text: str, nanoseconds: int) -> None:
     assert parse_rfc3339(text) == nanoseconds
 
 
@@ -65,6 +65,6 @@ def test_other_spellings(text: str, nanoseconds: int) -> None:
         "2025-02-20T05:05:51+99:00", "0001-01-01T00:00:00+23:00", "\uff12025-02-20T05:05:51Z",
     ],
 )  # fmt: skip
-def test_what_is_no_time(text: str) -> None:
+def test_parser_rejects_invalid_time(text: str) -> None:
     with pytest.raises(DataError, match="RFC 3339|between 1677 and 2262"):
         parse_rfc3339(text)

@@ -1,6 +1,6 @@
-"""JSON lines and CSV: one object or row for each message, written, read back and read from files.
+"""JSON lines and CSV: one object or row per message, encoded, decoded and read from files.
 
-Every digit and every nanosecond is kept; of a file every good row is read, whatever stands beside.
+Every digit and nanosecond is kept; every good row of a file is read, whatever surrounds it.
 """
 
 import csv
@@ -57,7 +57,7 @@ def objects(payload: bytes) -> list[dict[str, Any]]:
 
 
 @given(st.lists(messages, max_size=4))
-def test_json_that_is_written_can_be_read(messages: list[Message]) -> None:
+def test_json_has_all_values_of_messages(messages: list[Message]) -> None:
     found = objects(encode_json(messages))
     assert found == [
         {
@@ -76,9 +76,9 @@ def test_json_that_is_written_can_be_read(messages: list[Message]) -> None:
         assert type(line["value"]) is plain
 
 
-def test_numbers_and_mappings_of_others() -> None:
+def test_json_encodes_foreign_numbers_and_mappings() -> None:
     class Float64(float):
-        """NumPy's is such a class too."""
+        """A subclass of float, like NumPy's."""
 
     message = Message("m", MappingProxyType({"a": "1"}), Float64(1.5), 0)
     assert objects(encode_json([message]))[0] == {
@@ -91,12 +91,12 @@ def test_numbers_and_mappings_of_others() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), "\ud800", 1j])
-def test_values_that_json_cannot_carry(value: Any) -> None:
+def test_json_encoder_rejects_unrepresentable_value(value: Any) -> None:
     with pytest.raises(EncodeError, match="'cpu_load' {'hostname': 'n1'}: "):
         encode_json([Message("cpu_load", {"hostname": "n1"}, value, 0)])
 
 
-def test_a_time_that_json_cannot_carry() -> None:
+def test_json_encoder_rejects_unrepresentable_time() -> None:
     with pytest.raises(EncodeError, match="'cpu_load' {}: time .* is outside"):
         encode_json([Message("cpu_load", {}, 1.0, 10**40)])
 
@@ -109,7 +109,7 @@ def as_read(message: Message) -> Message:
 
 
 @given(messages.filter(lambda message: abs(message.time or 0) < 2**63))
-def test_json_that_is_written_is_read_back(message: Message) -> None:
+def test_json_decoder_reads_encoded_message(message: Message) -> None:
     line = encode_json([message])
     value = message.value
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
@@ -132,7 +132,7 @@ def test_json_that_is_written_is_read_back(message: Message) -> None:
         (b'{"name":"m","tags":' + b"[" * 100_000, "array|recursion"),
     ],
 )
-def test_what_is_no_message(line: bytes, reason: str) -> None:
+def test_json_decoder_rejects_invalid_line(line: bytes, reason: str) -> None:
     with pytest.raises(DataError, match=reason):
         decode_json(line)
 
@@ -173,7 +173,7 @@ def spelling(value: Value) -> str:
 
 
 @given(st.lists(odd_messages, max_size=4))
-def test_csv_that_is_written_can_be_read(messages: list[Message]) -> None:
+def test_csv_has_all_values_of_messages(messages: list[Message]) -> None:
     found = rows_of(encode_csv(messages))
     assert len(found) == len(messages)
     for row, message in zip(found, messages, strict=True):
@@ -188,7 +188,7 @@ def test_csv_that_is_written_can_be_read(messages: list[Message]) -> None:
         assert tags_of(row["tags"]) == others
 
 
-def test_the_spelling_of_csv() -> None:
+def test_csv_is_written_in_documented_form() -> None:
     payload = encode_csv(
         [
             *decode(b"m,hostname=n1,type=hwthread,type-id=3,unit=B,z=1 value=1 1740027951\n"),
@@ -205,7 +205,7 @@ def test_the_spelling_of_csv() -> None:
     )
 
 
-def test_data_frames_read_it(tmp_path: Path) -> None:
+def test_csv_is_read_by_duckdb(tmp_path: Path) -> None:
     payload = encode_csv([Message("m", {"hostname": "n1"}, n / 2, n * 10**9 + n) for n in range(3)])
     path = tmp_path / "rows.csv"
     path.write_bytes(CSV_HEADER + payload)
@@ -222,7 +222,7 @@ def test_data_frames_read_it(tmp_path: Path) -> None:
         (Message("m", {}, 1.0, 10**40), "time .* is outside"),
     ],
 )
-def test_what_csv_cannot_carry(message: Message, reason: str) -> None:
+def test_csv_encoder_rejects_unrepresentable_values(message: Message, reason: str) -> None:
     with pytest.raises(EncodeError, match=f"^'.*' {{.*}}: .*{reason}"):
         encode_csv([Message("good", {}, 1.0, 0), message])
 
@@ -235,7 +235,7 @@ in_64_bits = odd_messages.filter(
 
 
 @given(in_64_bits)
-def test_csv_that_is_written_is_read_back(message: Message) -> None:
+def test_csv_decoder_reads_encoded_message(message: Message) -> None:
     found = decode_csv(encode_csv([message]))
     own = {tag for tag in TAG_COLUMNS if not message.tags.get(tag)}
     tags = {tag: text for tag, text in message.tags.items() if tag not in own}
@@ -260,7 +260,7 @@ def test_csv_that_is_written_is_read_back(message: Message) -> None:
         ("9" * 30, float("9" * 30)), ("True", "True"),
     ],
 )  # fmt: skip
-def test_the_type_of_a_value_in_csv(text: str, value: Value) -> None:
+def test_csv_decoder_infers_type_of_value(text: str, value: Value) -> None:
     row = "2025-02-20T05:05:51Z,m,{},,,,,,,,{}"
     found = decode_csv(row.format("value", text).encode()).value
     assert (found, type(found)) == (value, type(value))
@@ -280,7 +280,7 @@ def test_the_type_of_a_value_in_csv(text: str, value: Value) -> None:
         (b",m,value,,,,,,,a=b\\,1", "not a tag"),
     ],
 )
-def test_what_is_no_row(row: bytes, reason: str) -> None:
+def test_csv_decoder_rejects_invalid_row(row: bytes, reason: str) -> None:
     with pytest.raises(DataError, match=reason):
         decode_csv(row)
 
@@ -298,7 +298,7 @@ FORMATS = pytest.mark.parametrize(
 )
 
 
-def everything(
+def read_all(
     read: Reader, payload: bytes, block: int = 2**18
 ) -> tuple[list[Message], list[RejectedLine]]:
     parts = list(read(io.BytesIO(payload), block=block))
@@ -310,19 +310,21 @@ def everything(
 
 @FORMATS
 @pytest.mark.parametrize("block", [1, 7, 2**18])
-def test_in_blocks(read: Reader, encode: Callable[..., bytes], header: bytes, block: int) -> None:
+def test_reader_accepts_blocks_of_any_size(
+    read: Reader, encode: Callable[..., bytes], header: bytes, block: int
+) -> None:
     payload = header + encode(MESSAGES)
     for each in (payload, payload[:-1]):
-        assert everything(read, each, block) == (MESSAGES, [])
+        assert read_all(read, each, block) == (MESSAGES, [])
 
 
 @FORMATS
-def test_a_damaged_row_costs_itself(
+def test_reader_rejects_only_damaged_row(
     read: Reader, encode: Callable[..., bytes], header: bytes
 ) -> None:
     before, after = header + encode(MESSAGES[:2]), encode(MESSAGES[2:])
     for torn in (encode(MESSAGES[:1])[:20], b"\xff\xfe", b"no row"):
-        found, (bad,) = everything(read, before + torn + b"\n" + after)
+        found, (bad,) = read_all(read, before + torn + b"\n" + after)
         assert found == MESSAGES
         assert (bad.line, bad.offset) == (1 + before.count(b"\n"), len(before))
         assert bad.original == torn
@@ -330,53 +332,53 @@ def test_a_damaged_row_costs_itself(
 
 
 @pytest.mark.parametrize("block", [16, 2**18])
-def test_an_open_quote_costs_its_line(block: int) -> None:
-    """A row that was cut off inside of quotes does not swallow those that follow it."""
+def test_csv_reader_rejects_only_line_with_open_quote(block: int) -> None:
+    """A row truncated inside quotes does not swallow the following rows."""
     torn = b'2025-02-20T05:05:51Z,job,event,,,,,,,,"cut off\n'
     for tail in (MESSAGES, MESSAGES[:1], MESSAGES[1:2] * 2):
         payload = CSV_HEADER + torn + encode_csv(tail)
-        found, rejected = everything(read_csv, payload, block)
+        found, rejected = read_all(read_csv, payload, block)
         assert found == tail
         assert [bad.original for bad in rejected] == [torn[:-1]]
 
 
-def test_a_row_of_several_lines_is_rejected_whole() -> None:
+def test_csv_reader_rejects_row_of_several_lines_whole() -> None:
     fake = "2025-02-20T05:05:51Z,m,value,,,,,,,,1"
     row = encode_csv([Message("log", {}, f"one\n{fake}\ntwo", 5, "log")])
     payload = CSV_HEADER + row.replace(b"1970", b"70") + encode_csv(MESSAGES)
-    found, (bad,) = everything(read_csv, payload)
+    found, (bad,) = read_all(read_csv, payload)
     assert found == MESSAGES
     assert bad.original.count(b"\n") == 2
 
 
-def test_what_spreadsheets_write() -> None:
+def test_csv_reader_reads_output_of_spreadsheets() -> None:
     part = CSV_HEADER + encode_csv([MESSAGES[0], MESSAGES[2]])
     payload = b"\xef\xbb\xbf" + (part + part).replace(b"\n", b"\r\n")
-    assert everything(read_csv, payload) == ([MESSAGES[0], MESSAGES[2]] * 2, [])
+    assert read_all(read_csv, payload) == ([MESSAGES[0], MESSAGES[2]] * 2, [])
 
 
-def test_without_its_header() -> None:
-    with pytest.raises(DataError, match="does not begin with the header time,name,"):
-        everything(read_csv, encode_csv(MESSAGES))
-    assert everything(read_csv, b"") == ([], [])
-    assert everything(read_csv, CSV_HEADER[:-1]) == ([], [])
+def test_csv_reader_requires_header() -> None:
+    with pytest.raises(DataError, match="expected the header time,name,"):
+        read_all(read_csv, encode_csv(MESSAGES))
+    assert read_all(read_csv, b"") == ([], [])
+    assert read_all(read_csv, CSV_HEADER[:-1]) == ([], [])
 
 
 @pytest.mark.parametrize("read", [read_json, read_csv])
-def test_a_line_without_end_is_refused(read: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reader_rejects_too_long_line(read: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "MAX_LINE_SIZE", 1000)
-    with pytest.raises(DataError, match="longer than 1000 bytes|begin with the header"):
-        everything(read, b"a" * 10_000, block=100)
+    with pytest.raises(DataError, match="longer than 1000 bytes|expected the header"):
+        read_all(read, b"a" * 10_000, block=100)
     if read is read_csv:
         with pytest.raises(DataError, match="longer than 1000 bytes"):
-            everything(read, CSV_HEADER + b"a" * 10_000, block=100)
+            read_all(read, CSV_HEADER + b"a" * 10_000, block=100)
 
 
-def test_an_open_quote_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row may not be longer than a line: its first line is rejected, and the rest read."""
+def test_csv_reader_bounds_row_with_open_quote(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the maximum line length, its first line is rejected and the rest is read."""
     monkeypatch.setattr(rows, "MAX_LINE_SIZE", 1000)
     good = encode_csv(MESSAGES[:1] * 100)
-    found, rejected = everything(read_csv, CSV_HEADER + b'"\n' + good, block=100)
+    found, rejected = read_all(read_csv, CSV_HEADER + b'"\n' + good, block=100)
     assert found == MESSAGES[:1] * 100
     assert [bad.original for bad in rejected] == [b'"']
 
@@ -385,13 +387,13 @@ def test_an_open_quote_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(
     st.binary(max_size=60) | st.text('",\n\\= a1', max_size=40).map(str.encode), st.integers(1, 50)
 )
-def test_any_bytes_are_rows_or_rejected(
+def test_reader_decodes_or_rejects_any_bytes(
     read: Reader, encode: Callable[..., bytes], header: bytes, junk: bytes, block: int
 ) -> None:
     payload = header + encode(MESSAGES[:1]) + junk
-    found, rejected = everything(read, payload, block)
+    found, rejected = read_all(read, payload, block)
     assert found[:1] == MESSAGES[:1]
     assert all(bad.original in payload and bad.reason for bad in rejected)
-    assert (found, rejected) == everything(read, payload)
+    assert (found, rejected) == read_all(read, payload)
     if junk.strip() and not any(line.strip() == CSV_HEADER.strip() for line in junk.split()):
         assert len(found) + len(rejected) > 1

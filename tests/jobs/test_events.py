@@ -54,8 +54,8 @@ JOB = Job(
 )
 
 
-def test_a_start_has_every_key() -> None:
-    """Requested hardware threads stand in for those that the job has."""
+def test_start_has_every_key() -> None:
+    """Requested hardware threads are used if the allocated ones are unknown."""
     start = message("start_job", JOB)
     assert json.loads(str(start.value)) == {
         "jobId": 7, "user": "ann", "cluster": "fox", "startTime": BASE + 100, "numNodes": 2,
@@ -75,7 +75,7 @@ def test_a_start_has_every_key() -> None:
 
 
 def test_start_has_its_own_metadata() -> None:
-    """The batch script is among the metadata; what is empty is left out."""
+    """The batch script is among the metadata; empty values are omitted."""
     job = msgspec.structs.replace(JOB, start_metadata={"jobScript": "sleep 1\n", "slurmInfo": ""})
     metadata = json.loads(str(message("start_job", job).value))["metaData"]
     assert metadata["jobScript"] == "sleep 1\n"
@@ -83,7 +83,7 @@ def test_start_has_its_own_metadata() -> None:
     assert "slurmInfo" not in metadata
 
 
-def test_a_stop_has_the_start_and_the_partition() -> None:
+def test_stop_has_start_and_partition() -> None:
     """cc-energy-manager ignores a stop without the tag; commas and spaces are escaped."""
     stop = message("stop_job", JOB)
     assert json.loads(str(stop.value)) == {
@@ -96,26 +96,26 @@ def test_a_stop_has_the_start_and_the_partition() -> None:
     assert "partition" not in message("stop_job", msgspec.structs.replace(JOB, partition="")).tags
 
 
-def test_a_stop_is_never_before_its_start() -> None:
-    """cc-backend refuses it; clocks do go wrong."""
+def test_stop_is_never_before_its_start() -> None:
+    """cc-backend refuses it; clocks may be wrong."""
     stop = message("stop_job", msgspec.structs.replace(JOB, end=1))
     assert json.loads(str(stop.value))["stopTime"] == BASE + 100
 
 
-def test_time_and_hostname_can_be_those_of_the_source() -> None:
+def test_event_has_given_time_and_hostname() -> None:
     """Messages made of an envelope have its time and its cluster's host name."""
     start = message("start_job", JOB, time=3, hostname="fox")
     assert (start.time, start.tags["hostname"]) == (3, "fox")
 
 
-def test_bytes_that_are_not_utf_8_become_replacement_characters() -> None:
-    """No JSON can hold them; the rest of the event is sent."""
+def test_invalid_utf_8_becomes_replacement_characters() -> None:
+    """JSON cannot represent them; the rest of the event is sent."""
     start = message("start_job", msgspec.structs.replace(JOB, user="caf\udce9", project="ß"))
     payload = json.loads(str(start.value))
     assert (payload["user"], payload["project"]) == ("caf\ufffd", "ß")
 
 
-def test_only_a_complete_job_has_both_events() -> None:
+def test_only_complete_job_has_both_events() -> None:
     """It began and ended."""
     assert is_complete(JOB)
     assert not is_complete(msgspec.structs.replace(JOB, state=RUNNING))
@@ -125,30 +125,30 @@ def test_only_a_complete_job_has_both_events() -> None:
 @pytest.mark.parametrize(
     ("known", "expected"), [({}, True), ({"id": 8}, False), ({"cluster": "wolf"}, False)]
 )
-def test_a_stop_belongs_to_the_start_of_its_own_job(known: dict[str, int], expected: bool) -> None:
+def test_stop_belongs_to_start_of_its_job(known: dict[str, int], expected: bool) -> None:
     """Only such two must share a message."""
     other = message("stop_job", msgspec.structs.replace(JOB, **known))
     assert is_stop_of(message("start_job", JOB), other) is expected
     assert not is_stop_of(other, message("start_job", JOB))
 
 
-def test_a_stop_that_is_made_later_does_not_belong_to_its_start() -> None:
-    """Whether they meet is chance; a message that is sent again must be the same."""
+def test_stop_created_later_does_not_belong_to_start() -> None:
+    """Their order of arrival varies; a message that is sent again must be the same."""
     running = message("start_job", msgspec.structs.replace(JOB, state=RUNNING, end=0))
     assert "jobState" not in json.loads(str(running.value))
     assert not is_stop_of(running, message("stop_job", JOB))
 
 
-def test_what_is_no_job_event_belongs_to_nothing() -> None:
-    """A broken payload is for whoever reads it to report."""
+def test_other_message_belongs_to_no_start() -> None:
+    """A broken payload is reported by its reader."""
     start, stop = message("start_job", JOB), message("stop_job", JOB)
     broken = msgspec.structs.replace(stop, value="{")
     assert not is_stop_of(start, broken)
     assert not is_stop_of(start, msgspec.structs.replace(stop, name="jobs"))
 
 
-def test_reader_returns_the_job_that_was_written() -> None:
-    """All that a start and a stop hold; the event is the raw record."""
+def test_reader_returns_written_job() -> None:
+    """All fields of a start and a stop; the event is the raw record."""
     start, stop = message("start_job", JOB), message("stop_job", JOB)
     written = msgspec.structs.replace(
         JOB, end=0, hwthreads=4, requested_hwthreads=0, metadata={"category": "-q all.q"}, raw=start
@@ -161,8 +161,8 @@ def test_reader_returns_the_job_that_was_written() -> None:
     assert read_event(running).state == RUNNING
 
 
-def test_reader_accepts_what_other_writers_leave_out_or_write_as_text() -> None:
-    """Numbers in quotes; no cluster beside that of the tags; metadata that are not texts."""
+def test_reader_accepts_events_of_other_writers() -> None:
+    """Numbers in quotes; the cluster only in the tags; metadata that are not texts."""
     payload = '{"jobId": "7", "startTime": "5", "metaData": {"exitStatus": "x", "n": 1}}'
     found = read_event(event("job", "start_job", payload, time=0, tags={"cluster": "fox"}))
     assert (found.key, found.start, found.exit_code) == (("fox", 7), 5 * SECOND, None)
@@ -174,7 +174,7 @@ def test_reader_accepts_what_other_writers_leave_out_or_write_as_text() -> None:
     | st.from_regex(r'\{"jobId": ?-?[0-9]{1,20}(, ?"startTime": ?-?[0-9]{1,20}(\.5)?)?\}'),
     st.sampled_from(["start_job", "stop_job", "hold_job", ""]),
 )
-def test_reader_returns_a_job_or_an_error_for_any_payload(payload: str, function: str) -> None:
+def test_reader_returns_job_or_error_for_any_payload(payload: str, function: str) -> None:
     """Its numbers fit in 64 bits, as does its start in nanoseconds."""
     with contextlib.suppress(DataError):
         found = read_event(event("job", function, payload, time=0, tags={}))
@@ -194,8 +194,8 @@ def key(number: int, start: int = 100) -> RunKey:
 
 
 @pytest.mark.parametrize("start", [100, 0])
-def test_a_job_is_reported_again_as_it_should_be(tmp_path: Path, start: int) -> None:
-    """A start that is missing, a stop of what runs; also after a restart, and nothing else."""
+def test_reported_jobs_yield_missing_reports(tmp_path: Path, start: int) -> None:
+    """A missing start, a stop of a job shown as running; also after a restart, and nothing else."""
     first = ReportedJobs(str(tmp_path / "state"))
     first.state.open()
     for each in (report(START, 1), report(START, 2), report(STOP, 2, start), report(START, 3)):
@@ -209,7 +209,7 @@ def test_a_job_is_reported_again_as_it_should_be(tmp_path: Path, start: int) -> 
     assert found == [(START, key(1)), (STOP, key(2))]
 
 
-def test_a_start_that_is_repeated_after_its_stop_does_not_start_the_job_again() -> None:
+def test_reported_jobs_ignore_start_repeated_after_stop() -> None:
     """A later run of the same id does."""
     jobs = ReportedJobs()
     for each in (report(START, 1), report(STOP, 1), report(START, 1)):
@@ -219,8 +219,8 @@ def test_a_start_that_is_repeated_after_its_stop_does_not_start_the_job_again() 
     assert [each.key for each in jobs.differences(())] == [key(1, 200)]
 
 
-def test_a_late_stop_of_an_earlier_run_does_not_end_the_later_one() -> None:
-    """They have the same id."""
+def test_reported_jobs_ignore_late_stop_of_earlier_run() -> None:
+    """Both runs have the same id."""
     jobs = ReportedJobs()
     for each in (report(START, 1), report(START, 1, 200), report(STOP, 1)):
         jobs.add(each)
@@ -230,7 +230,7 @@ def test_a_late_stop_of_an_earlier_run_does_not_end_the_later_one() -> None:
 
 
 @given(st.text() | st.from_regex(r'\{"jobId": ?-?[0-9]{1,20}, ?"cluster": ?"x"\}'))
-def test_any_payload_is_a_report_or_an_error(payload: str) -> None:
+def test_report_is_read_or_rejected_for_any_payload(payload: str) -> None:
     """And so is any event."""
     for made in (
         event("job", START, payload, time=0, tags={}),

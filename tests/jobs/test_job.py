@@ -24,7 +24,7 @@ JOB = Job(
 )
 
 
-def test_a_newer_record_overrides_what_it_knows_and_keeps_the_rest() -> None:
+def test_newer_record_overrides_known_fields() -> None:
     """A default value means that a record does not know; metadata is joined key by key."""
     newer = Job(cluster="fox", id=7, partition="gpu", state="failed", metadata={"pe": "mpi"})
     assert JOB.updated(newer) == msgspec.structs.replace(
@@ -46,13 +46,13 @@ def test_a_newer_record_overrides_what_it_knows_and_keeps_the_rest() -> None:
         ({"project": "", "partition": ""}, True),
     ],
 )
-def test_a_start_needs_a_user_a_time_and_nodes(known: dict[str, object], can: bool) -> None:
+def test_start_requires_user_time_and_nodes(known: dict[str, object], can: bool) -> None:
     """cc-backend refuses one without; a pending job's start is only an estimate."""
     assert msgspec.structs.replace(JOB, **known).can_be_reported is can
 
 
-def test_a_job_has_ended_when_state_and_end_say_so() -> None:
-    """Either alone does not do."""
+def test_job_has_ended_if_state_and_end_are_set() -> None:
+    """One of them is not enough."""
     assert [state for state in (*STATES, PENDING, RUNNING, "") if is_final(state)] == list(STATES)
     assert msgspec.structs.replace(JOB, state="timeout", end=9).has_ended
     assert not msgspec.structs.replace(JOB, state="timeout").has_ended
@@ -63,12 +63,12 @@ texts = st.dictionaries(st.text(), st.text())
 
 
 @given(st.builds(Job, cluster=st.text(), id=st.integers(), metadata=texts))
-def test_a_job_survives_its_encoding(job: Job) -> None:
+def test_job_survives_encoding(job: Job) -> None:
     """It is kept in the state as JSON, also with integers beyond 64 bits."""
     assert msgspec.json.decode(msgspec.json.encode(job), type=Job) == job
 
 
-def test_jobs_keep_the_rest_of_a_poll_when_some_are_taken() -> None:
+def test_taken_jobs_keep_data_of_poll() -> None:
     """Otherwise their events would have no time, and the states of nodes would be lost."""
     poll = Jobs([Job(cluster="fox", id=7)], time=5, cluster=Cluster(), errors=["sinfo: failed"])
     rest = poll.take(b"\0")
@@ -76,8 +76,8 @@ def test_jobs_keep_the_rest_of_a_poll_when_some_are_taken() -> None:
     assert rest.cluster is poll.cluster
 
 
-def test_original_of_a_job_is_its_raw_record() -> None:
-    """As JSON; without one it is the job, and what JSON cannot hold is readable all the same."""
+def test_original_of_job_is_raw_record() -> None:
+    """As JSON; else the job itself, in readable form even if JSON cannot represent it."""
     jobs = Jobs([
         Job(cluster="fox", id=7, raw=JobUsage(cpu=2)),
         Job(cluster="fox", id=8),
@@ -100,8 +100,8 @@ FULL = Job(
 )
 
 
-def test_nodes_and_usage_are_nested() -> None:
-    """Times are exact timestamps; what is unknown is null; the raw record is left out."""
+def test_table_nests_nodes_and_usage() -> None:
+    """Times are exact timestamps; unknown values are null; the raw record is omitted."""
     table = Jobs([FULL, Job(cluster="fox", id=8)]).to_arrow()
     assert table.schema == schema_of(Job)
     first, second = table.to_pylist()
@@ -116,14 +116,13 @@ def test_nodes_and_usage_are_nested() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, CHUNK + 1])
-def test_every_job_has_a_row(count: int) -> None:
-    """However many there are."""
+def test_table_has_row_for_every_job(count: int) -> None:
     jobs = Jobs(Job(cluster="fox", id=i) for i in range(count))
     assert jobs.to_arrow()["id"].to_pylist() == list(range(count))
 
 
 @pytest.mark.parametrize("job", [Job(cluster="fox", id=2**63), Job(cluster="\ud800", id=1)])
-def test_a_value_that_arrow_cannot_hold_is_an_error(job: Job) -> None:
-    """With its column."""
+def test_value_invalid_in_arrow_is_error(job: Job) -> None:
+    """The error names the column."""
     with pytest.raises(DataError, match="column (id|cluster): "):
         Jobs([job]).to_arrow()

@@ -1,4 +1,4 @@
-"""Each start and each stop once, whatever records come, in which order, and however often."""
+"""Each start and each stop once, for any records in any order and number."""
 
 import itertools
 from pathlib import Path
@@ -56,14 +56,14 @@ def fed(life: Lifecycle, *records: Job) -> list[tuple[str, float, float]]:
 START, STOP = ("start", 10, 0), ("stop", 10, 50)
 
 
-def test_a_start_and_a_stop_are_emitted_once() -> None:
-    """Whatever comes again, also after the end."""
+def test_lifecycle_emits_start_and_stop_once() -> None:
+    """Also with repeated records after the end."""
     records = [job(PENDING), job(), job(), ended(), ended(), job(), job(PENDING, submit=at(-1))]
     assert fed(lifecycle(), *records) == [START, STOP]
 
 
-def test_start_metadata_is_forgotten_once_the_start_was_emitted() -> None:
-    """It may be large, and many jobs run; what comes before or after the start is no event."""
+def test_start_metadata_is_dropped_after_start() -> None:
+    """It may be large, and many jobs run; metadata before or after the start makes no event."""
     script = {"jobScript": "sleep 1\n"}
     life = lifecycle()
     life.add(job(user="", start_metadata=script), at(1000))
@@ -74,14 +74,14 @@ def test_start_metadata_is_forgotten_once_the_start_was_emitted() -> None:
     assert [known.start_metadata for known in life.running("fox")] == [{}]
 
 
-def test_a_job_that_never_started_makes_nothing() -> None:
+def test_job_that_never_started_makes_no_event() -> None:
     """Cancelled while it was pending."""
     assert fed(lifecycle(), job(PENDING), job("cancelled", start=0, end=at(5), nodes=())) == []
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_partial_records_make_one_job_in_any_order(order: tuple[int, ...]) -> None:
-    """One knows whose the job is, one where it runs, one that it ended."""
+def test_lifecycle_joins_partial_records_in_any_order(order: tuple[int, ...]) -> None:
+    """One has the user, one the nodes, one the end."""
     parts = [
         (job(PENDING), at(1)),
         (job(user="", partition="gpu"), at(20)),
@@ -95,7 +95,7 @@ def test_partial_records_make_one_job_in_any_order(order: tuple[int, ...]) -> No
     assert (stop.function, stop.job.start, stop.job.end) == ("stop_job", at(10), at(50))
 
 
-def test_an_end_stays_an_end() -> None:
+def test_later_record_does_not_undo_end() -> None:
     """Also where a record that was made later still has the job running."""
     life = lifecycle()
     life.add(job(), at(70))
@@ -103,8 +103,8 @@ def test_an_end_stays_an_end() -> None:
     assert [event.function for event in life.take()] == ["start_job", "stop_job"]
 
 
-def test_an_older_record_does_not_override_a_newer_one() -> None:
-    """By the records' times, whichever comes first."""
+def test_older_record_does_not_override_newer() -> None:
+    """By the records' times, in either order of arrival."""
     life = lifecycle()
     life.add(job(partition="new"), at(20))
     life.add(job(PENDING, partition="old", project="nn1"), at(1))
@@ -112,7 +112,7 @@ def test_an_older_record_does_not_override_a_newer_one() -> None:
     assert [event.job.partition for event in life.take()] == ["new", "new"]
 
 
-def test_run_after_the_end_is_another_job() -> None:
+def test_run_after_end_is_new_job() -> None:
     """The same id with a start after a stop that was emitted."""
     again: dict[str, Any] = {"submit": at(60)}
     records = [job(), ended(), job(PENDING, **again), job(begin=90, **again), ended(90, 99)]
@@ -148,17 +148,15 @@ def test_requeued_job_has_one_start_and_one_stop(records: list[Job]) -> None:
 
 @pytest.mark.parametrize("start", [0, at(300)])
 @pytest.mark.parametrize("run", [FIRST, LOST])
-def test_requeued_job_that_is_cancelled_while_it_waits_has_the_end_of_its_last_run(
-    run: Job, start: int
-) -> None:
-    """A cancelled job that never started has no start of its own, or that of its end."""
+def test_requeued_job_cancelled_while_pending_ends_with_last_run(run: Job, start: int) -> None:
+    """A cancelled job that never started has no start, or its end as its start."""
     cancelled = job("cancelled", start=start, end=at(300), nodes=(), **AGAIN)
     life = lifecycle()
     assert fed(life, job(), job(PENDING, **AGAIN), run, cancelled, cancelled, run) == [START, STOP]
 
 
-def test_requeued_job_that_is_cancelled_has_the_state_and_run_that_it_ended_with() -> None:
-    """Its stop names the start that was emitted; nodes and end are those of the last run."""
+def test_cancelled_requeued_job_has_state_and_nodes_of_last_run() -> None:
+    """Its stop names the start that was emitted; nodes and end are the last run's."""
     life = lifecycle()
     for second, record in enumerate([job(), FIRST, ended(90, 99, "cancelled", **AGAIN)]):
         life.add(record, at(100 + second))
@@ -167,7 +165,7 @@ def test_requeued_job_that_is_cancelled_has_the_state_and_run_that_it_ended_with
     assert (stop.job.state, stop.job.start, stop.job.end) == ("cancelled", at(10), at(99))
 
 
-def test_run_that_ends_after_the_job_was_pending_ends_it() -> None:
+def test_run_that_ends_after_pending_ends_job() -> None:
     """Unless it is pending again: submitted again, or pending in the poll that has the end."""
     assert fed(lifecycle(), job(PENDING), LOST) == [START, STOP]
     life = lifecycle()
@@ -177,7 +175,7 @@ def test_run_that_ends_after_the_job_was_pending_ends_it() -> None:
 
 
 @pytest.mark.parametrize("state", ["cancelled", "completed", "timeout"])
-def test_job_that_ends_while_it_seems_to_wait_has_ended(state: str) -> None:
+def test_job_that_ends_while_listed_as_pending_has_ended(state: str) -> None:
     """Slurm does not run a job again after that: it was cancelled during the epilog."""
     assert fed(lifecycle(), job(), job(PENDING), ended(state=state)) == [START, STOP]
 
@@ -189,21 +187,21 @@ def test_run_of_less_than_a_second_ends() -> None:
     assert fed(lifecycle(), *records) == [START, ("stop", 10, 90)]
 
 
-def test_another_start_alone_is_no_requeue() -> None:
+def test_changed_start_alone_is_not_requeue() -> None:
     """Sonar's times shift by an hour when summer time ends: the job keeps its start."""
     shifted = ended(begin=10 + 3600, end=9000)
     assert fed(lifecycle(), job(), shifted) == [START, ("stop", 10, 9000)]
 
 
-def test_an_earlier_run_that_comes_late_is_whole() -> None:
-    """It neither ends nor changes the run that is known; seen again it makes nothing."""
+def test_late_earlier_run_is_emitted_completely() -> None:
+    """It neither ends nor changes the known run; repeated, it makes no event."""
     earlier = ended(begin=-50, end=-20, submit=at(-60), state="node_fail")
     found = fed(lifecycle(), job(), earlier, earlier, ended())
     assert found == [START, ("start", -50, 0), ("stop", -50, -20), STOP]
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_complete_runs_may_come_in_any_order(order: tuple[int, ...]) -> None:
+def test_complete_runs_are_accepted_in_any_order(order: tuple[int, ...]) -> None:
     """As after a crash, when the broker hands out old messages after new ones."""
     runs = [ended(10, 50), ended(90, 99, submit=at(60)), ended(200, 299, submit=at(150))]
     life = lifecycle()
@@ -215,14 +213,14 @@ def test_complete_runs_may_come_in_any_order(order: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("hour", [3600, -3600])
-def test_a_run_seen_through_another_utc_offset_is_the_same(hour: int) -> None:
+def test_run_with_other_utc_offset_is_same_run(hour: int) -> None:
     """Sonar computes the times of past jobs with today's offset."""
     shifted = ended(10 + hour, 50 + hour, submit=at(hour))
     assert fed(lifecycle(), ended(), shifted) == [START, STOP]
 
 
-def test_an_id_that_is_used_again_starts_anew(caplog: pytest.LogCaptureFixture) -> None:
-    """No end is made up for a job that nobody saw end."""
+def test_reused_id_is_new_job(caplog: pytest.LogCaptureFixture) -> None:
+    """No end is made up for a job whose end was never reported."""
     later = REUSED // SECOND + 1
     records = [job(), job(begin=later + 10, submit=at(later))]
     assert fed(lifecycle(), *records) == [START, ("start", later + 10, 0)]
@@ -230,13 +228,13 @@ def test_an_id_that_is_used_again_starts_anew(caplog: pytest.LogCaptureFixture) 
     assert fed(lifecycle(), ended(), records[1]) == [START, STOP, ("start", later + 10, 0)]
 
 
-def test_clusters_share_no_ids() -> None:
+def test_ids_are_separate_by_cluster() -> None:
     """Job 7 of one is not job 7 of the other."""
     assert fed(lifecycle(), job(), job(cluster="wolf")) == [START, START]
 
 
-def test_a_start_that_somebody_else_sent_is_stopped_only() -> None:
-    """Ours, which come back on the same bus, change nothing."""
+def test_start_of_other_source_has_only_stop() -> None:
+    """Our own starts, received again on the same bus, change nothing."""
     life = lifecycle()
     life.note_start(Job(cluster="fox", id=7, start=at(9)), at(9))
     assert fed(life, ended(begin=9)) == [("stop", 9, 50)]
@@ -244,7 +242,7 @@ def test_a_start_that_somebody_else_sent_is_stopped_only() -> None:
     assert life.started("fox", 7) is None
 
 
-def test_events_of_one_job_are_neighbours() -> None:
+def test_events_of_one_job_are_adjacent() -> None:
     """So that they travel in one message, in order."""
     life = lifecycle()
     for record in (job(), job(id=8), job(id=9), ended(id=9), ended()):
@@ -256,7 +254,7 @@ def test_events_of_one_job_are_neighbours() -> None:
     assert life.take() == []
 
 
-def test_a_stop_in_another_message_waits() -> None:
+def test_stop_in_other_message_is_delayed() -> None:
     """For the delay after its start; a next run waits for it in turn."""
     now = at(0)
     life = lifecycle(delay=5 * SECOND, clock=lambda: now)
@@ -276,7 +274,7 @@ def test_a_stop_in_another_message_waits() -> None:
     assert [each.not_before for each in life.take()] == [0, 0]
 
 
-def test_memory_is_bounded() -> None:
+def test_lifecycle_memory_is_bounded() -> None:
     """On a stream of any length; jobs that ended do not push out those that run."""
     life = lifecycle(maximum=10)
     life.add(job(), at(10))
@@ -307,7 +305,7 @@ records = st.builds(
 
 @given(st.lists(st.tuples(records, st.integers(0, 200)), max_size=30))
 def test_starts_and_stops_alternate(found: list[tuple[Job, int]]) -> None:
-    """Of each job: a stop follows its own start, no run starts twice, none overlaps another."""
+    """For each job: a stop follows its own start, no run starts twice, none overlaps another."""
     life = lifecycle()
     running: dict[int, int] = {}
     known: set[tuple[int, int]] = set()
@@ -323,15 +321,15 @@ def test_starts_and_stops_alternate(found: list[tuple[Job, int]]) -> None:
                 assert (name, start) in known
                 assert event.job.end >= start
                 running[name] -= 1
-            assert 0 <= running[name] <= 2  # an earlier run may come late, as a whole
+            assert 0 <= running[name] <= 2  # an earlier run may arrive late, completely
 
 
 @settings(max_examples=40)
 @given(st.lists(st.lists(st.tuples(records, st.integers(0, 200)), max_size=6), max_size=6))
-def test_a_restart_makes_no_difference(
+def test_lifecycle_continues_after_restart(
     tmp_path_factory: pytest.TempPathFactory, lives: list[list[tuple[Job, int]]]
 ) -> None:
-    """What was committed is known to the next process."""
+    """Committed data is known to the next process."""
     path = str(tmp_path_factory.mktemp("jobs") / "state")
     found, whole, expected = [], lifecycle(), []
     for life in lives:
@@ -348,7 +346,7 @@ def test_a_restart_makes_no_difference(
     assert found == expected
 
 
-def test_a_damaged_record_does_not_end_the_process(tmp_path: Path) -> None:
+def test_lifecycle_accepts_damaged_record(tmp_path: Path) -> None:
     """Integers beyond 64 bits, as in the year 9999, can be kept."""
     state = StateStore(str(tmp_path / "state"))
     life = Lifecycle(state)
@@ -358,8 +356,8 @@ def test_a_damaged_record_does_not_end_the_process(tmp_path: Path) -> None:
     assert [event.function for event in life.take()] == ["start_job"]
 
 
-def test_jobs_that_cannot_be_reported_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """As when sacct was not asked for users or nodes; one cancelled before its start has none."""
+def test_unreportable_jobs_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """As when sacct was not queried for users or nodes; not one cancelled before its start."""
     life = lifecycle()
     records = [ended(user=""), ended(user="", id=8), ended(nodes=(), id=9)]
     assert fed(life, *records, ended(state="cancelled", nodes=(), id=10), ended(id=11)) == [

@@ -1,4 +1,4 @@
-"""What was made is returned again until it is committed."""
+"""Messages are returned again until they are committed."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def opened(path: Path | str) -> Outbox:
     return outbox
 
 
-def test_what_was_not_committed_comes_again_with_the_first_feed(tmp_path: Path) -> None:
+def test_outbox_returns_uncommitted_messages_with_first_feed(tmp_path: Path) -> None:
     """Byte for byte and in its order, and only once in each process; feeds count from 1 again."""
     outbox = opened(tmp_path / "state")
     for number in (1, 2, 3):
@@ -43,7 +43,7 @@ def test_what_was_not_committed_comes_again_with_the_first_feed(tmp_path: Path) 
     assert opened(tmp_path / "state").put([]) == []
 
 
-def test_a_message_is_held_back_until_its_time() -> None:
+def test_outbox_delays_message_until_its_time() -> None:
     """Its feed counts as held until then, and so do those after it."""
     outbox, now = opened(""), 100
     outbox.clock = lambda: now
@@ -59,8 +59,8 @@ def test_a_message_is_held_back_until_its_time() -> None:
     assert outbox.flush() == []
 
 
-def test_a_message_that_was_held_back_is_held_back_again(tmp_path: Path) -> None:
-    """Its start comes again with the first feed, and must be long sent."""
+def test_outbox_delays_restored_message_again(tmp_path: Path) -> None:
+    """Its start is returned again with the first feed, and must be sent well before."""
     outbox = opened(tmp_path / "state")
     assert outbox.put([(make(1), 0), (make(2), 150)]) == [make(1)]
     del outbox
@@ -75,7 +75,7 @@ def test_a_message_that_was_held_back_is_held_back_again(tmp_path: Path) -> None
     assert opened(tmp_path / "state").put([]) == []
 
 
-def test_without_a_file_nothing_comes_again() -> None:
+def test_outbox_without_file_restores_nothing() -> None:
     """And nothing is kept."""
     outbox = opened("")
     outbox.put([(make(1), 0)])
@@ -84,8 +84,10 @@ def test_without_a_file_nothing_comes_again() -> None:
 
 
 @given(st.lists(st.sampled_from(["put", "commit", "die"]), max_size=25))
-def test_nothing_is_lost(tmp_path_factory: pytest.TempPathFactory, steps: list[str]) -> None:
-    """Whatever happens when, every message is returned, and after its commit no more."""
+def test_outbox_loses_no_message(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str]
+) -> None:
+    """In any sequence, every message is returned, and not again after its commit."""
     path = tmp_path_factory.mktemp("outbox") / "state"
     outbox, count = opened(path), 0
     seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""What is heard on the real bus, and what its streams held before."""
+"""Data received on the real bus, and data stored in its streams."""
 
 import asyncio
 import os
@@ -43,8 +43,8 @@ def job(function: str, number: int) -> list[Message]:
     return [event("job", function, payload, time=1740027951 * SECOND, tags=tags)]
 
 
-async def test_metrics_events_and_logs_are_heard(live: Live) -> None:
-    """Of every cluster, also of names that a subject cannot hold."""
+async def test_feed_receives_metrics_events_and_logs(live: Live) -> None:
+    """Of every cluster, also with names that are invalid in a subject."""
     tags = "cluster=fox.test,hostname=n1,type=node"
     await live.say("metrics", f"load,{tags} value=3 1740027951", "bad line", f"mem,{tags} value=4")
     await live.say("log.ccpipe", f'ccpipe,{tags},loglevel=info log="hello" 1740027951')
@@ -58,8 +58,8 @@ async def test_metrics_events_and_logs_are_heard(live: Live) -> None:
     assert live.state.journal.after(0)[0].text == "hello"
 
 
-async def test_what_streams_held_is_read_first(site: Site) -> None:
-    """Jobs that began before are known, and the stop of one that is heard live ends it."""
+async def test_feed_reads_stored_messages_first(site: Site) -> None:
+    """Jobs that began before are known, and a live stop ends them."""
     telemetry = Telemetry()
     async with NatsSink(site=site, telemetry=telemetry) as sink:
         for number in (1, 2):
@@ -78,8 +78,8 @@ async def test_what_streams_held_is_read_first(site: Site) -> None:
             assert texts == ["before", "after"]
 
 
-async def test_nothing_is_shown_twice(site: Site) -> None:
-    """What is published while the streams are read comes both ways, and counts once."""
+async def test_feed_counts_each_message_once(site: Site) -> None:
+    """Messages published while the streams are read arrive both ways."""
     telemetry = Telemetry()
     async with (
         NatsSink(site=site, telemetry=telemetry) as sink,
@@ -99,7 +99,7 @@ async def test_nothing_is_shown_twice(site: Site) -> None:
             assert feed.state.health.reasons == {"why": 20}
 
 
-async def test_the_lag_of_bridges_is_seen(site: Site, feed: LiveFeed) -> None:
+async def test_feed_reports_lag_of_bridges(site: Site, feed: LiveFeed) -> None:
     """Messages that wait for a durable consumer, by its name."""
     telemetry = Telemetry()
     async with (
@@ -123,8 +123,8 @@ async def test_the_lag_of_bridges_is_seen(site: Site, feed: LiveFeed) -> None:
         assert feed.state.health.streams[0].state.messages == 7
 
 
-async def test_it_goes_on_when_the_broker_was_killed(live: Live, nats_server: NatsServer) -> None:
-    """Values stay while the connection is away, and lines come again."""
+async def test_feed_continues_after_broker_was_killed(live: Live, nats_server: NatsServer) -> None:
+    """Values stay while disconnected, and lines arrive again."""
     line = "load,cluster=c,hostname={},type=node value=1"
     await live.say("metrics", line.format("n1"))
     await eventually(lambda: len(live.state.nodes.nodes) == 1, 60)
@@ -139,8 +139,8 @@ async def test_it_goes_on_when_the_broker_was_killed(live: Live, nats_server: Na
             await asyncio.sleep(0.2)
 
 
-async def test_starts_of_jobs_are_read_from_the_streams_of_all_clusters(site: Site) -> None:
-    """However old they are, if that is asked for; without streams there are none."""
+async def test_feed_reads_starts_from_streams_of_all_clusters(site: Site) -> None:
+    """However old, if configured; none without streams."""
     telemetry = Telemetry()
     for sent in ([], job("start_job", 1)):
         async with NatsSink(site=site, telemetry=telemetry) as sink:
@@ -154,7 +154,7 @@ async def test_starts_of_jobs_are_read_from_the_streams_of_all_clusters(site: Si
             assert len(feed.state.jobs.running) == len(sent)
 
 
-async def test_overlapping_subjects_are_counted_once(site: Site) -> None:
+async def test_feed_counts_messages_on_overlapping_subjects_once(site: Site) -> None:
     """A site may have all kinds on one subject: each message counts once."""
     subjects: dict[str, str | dict[str, str]] = {"metrics": "all", "events": "all"}
     flat = Site(cluster=site.cluster, bus=Bus(servers=site.bus.servers, subjects=subjects))

@@ -20,7 +20,7 @@ def started(jobs: LiveJobs, job: int, start: int = 100, **more: object) -> None:
     feed(jobs, "start_job", jobId=job, startTime=start, resources=nodes, user="u", **more)
 
 
-def test_a_job_runs_until_its_stop() -> None:
+def test_job_runs_until_its_stop() -> None:
     """The stop gives its end and state."""
     jobs = LiveJobs()
     started(jobs, 7, cluster="c")
@@ -34,7 +34,7 @@ def test_a_job_runs_until_its_stop() -> None:
     assert (jobs.on("c", "n2"), list(jobs.nodes), list(jobs.ended)) == ([], [], [job.run_key])
 
 
-def test_a_stop_without_a_start_time_ends_the_latest_of_that_number() -> None:
+def test_stop_without_start_time_ends_latest_job_of_id() -> None:
     """Some writers leave it out."""
     jobs = LiveJobs()
     started(jobs, 7, start=100, cluster="c")
@@ -43,7 +43,7 @@ def test_a_stop_without_a_start_time_ends_the_latest_of_that_number() -> None:
     assert [job.start for job in jobs.running] == [100 * SECOND]
 
 
-def test_a_start_told_again_does_not_revive_a_job() -> None:
+def test_repeated_start_does_not_revive_job() -> None:
     """Delivery is at least once."""
     jobs = LiveJobs()
     started(jobs, 7, cluster="c")
@@ -52,15 +52,15 @@ def test_a_start_told_again_does_not_revive_a_job() -> None:
     assert jobs.running == []
 
 
-def test_a_start_with_a_state_has_ended() -> None:
-    """Accounting files give both at once: the stop follows in another event."""
+def test_start_with_state_has_ended() -> None:
+    """Accounting files yield both at once: the stop follows in another event."""
     jobs = LiveJobs()
     started(jobs, 7, jobState="completed", stopTime=150)
     [job] = jobs.latest()
     assert (job.end, job.state, job.cluster) == (150 * SECOND, "completed", "tagged")
 
 
-def test_the_number_of_jobs_is_bounded() -> None:
+def test_number_of_jobs_is_bounded() -> None:
     """Those that ended first are forgotten, running ones last."""
     jobs = LiveJobs(maximum=3)
     started(jobs, 1, start=1)
@@ -92,10 +92,10 @@ def fed_with(events: Sequence[tuple[int, int, bool]]) -> LiveJobs:
 
 
 @given(EVENTS, st.data())
-def test_neither_order_nor_repetition_changes_the_jobs(
+def test_order_and_repetition_do_not_change_jobs(
     events: list[tuple[int, int, bool]], data: st.DataObject
 ) -> None:
-    """Messages of several bridges come in any order, at least once; a stop before its start too."""
+    """Several bridges' messages arrive in any order, at least once; a stop before its start too."""
     again = data.draw(st.lists(st.sampled_from(events), max_size=6))
     one, other = fed_with(events), fed_with(data.draw(st.permutations([*events, *again])))
     assert other.jobs == one.jobs
@@ -106,8 +106,8 @@ def test_neither_order_nor_repetition_changes_the_jobs(
 
 
 @given(st.text(max_size=100), st.sampled_from(["start_job", "stop_job", "other"]))
-def test_any_text_is_taken(text: str, function: str) -> None:
-    """An event that is no job's is ignored."""
+def test_jobs_accept_any_text(text: str, function: str) -> None:
+    """Events of other classes are ignored."""
     jobs = LiveJobs()
     jobs.feed(event("job", function, text, time=1, tags={}), 1.0)
     assert len(jobs.jobs) <= 1

@@ -28,7 +28,7 @@ def line(metric: str, value: float, host: str = "n1", more: str = ",type=node") 
     return f"{metric},cluster=c,hostname={host}{more} value={value} 1740027951\n"
 
 
-def test_a_column_has_every_node_in_natural_order() -> None:
+def test_column_has_every_node_in_natural_order() -> None:
     """Numbers in names count by their size; a node without the metric has NaN."""
     nodes = fed(line("load", 1, "n10") + line("load", 2, "n9") + line("other", 3, "n1"))
     assert [node.id for node in nodes.in_order()] == [("c", "n1"), ("c", "n9"), ("c", "n10")]
@@ -37,15 +37,15 @@ def test_a_column_has_every_node_in_natural_order() -> None:
     assert list(column[1:]) == [2, 1]
 
 
-def test_the_latest_value_stays() -> None:
-    """A value is replaced by the next, of whatever spelling of the series."""
+def test_latest_value_is_kept() -> None:
+    """A value is replaced by the next, in any spelling of the series."""
     nodes = fed(line("load", 1), "load,hostname=n1,type=node,cluster=c value=5 1740027952\n")
     assert list(nodes.column("load")) == [5]
     assert nodes.series == 1
 
 
 def test_parts_are_summed_or_averaged() -> None:
-    """Watts of sockets add up, degrees are averaged; what the node sends itself is taken."""
+    """Watts of sockets add up, degrees are averaged; the node's own value takes precedence."""
     known = {"temp": Metric("temp", "degC", float, "")}
     sockets = [f",type=socket,type-id={number}" for number in (0, 1)]
     payload = "".join(
@@ -60,7 +60,7 @@ def test_parts_are_summed_or_averaged() -> None:
     assert list(nodes.column("power")) == [7]
 
 
-def test_events_and_other_fields_are_no_metrics() -> None:
+def test_events_and_other_fields_are_not_metrics() -> None:
     """Neither texts nor fields of another name become values."""
     nodes = fed(
         'job,cluster=c,hostname=n1,function=x,type=node event="{}" 1740027951\n'
@@ -72,7 +72,7 @@ def test_events_and_other_fields_are_no_metrics() -> None:
 
 
 def test_history_has_rows_two_seconds_apart() -> None:
-    """Rows that a page has already are left out; a slot that came later has NaN before."""
+    """Rows that a page has already are omitted; a slot added later has NaN before."""
     nodes = fed(line("a", 1), line("a", 2), line("a", 3) + line("b", 9), line("a", 4))
     node = nodes.nodes["c", "n1"]
     times, numbers = nodes.history([node.cells["a"], node.cells["b"]], after=0)
@@ -83,8 +83,8 @@ def test_history_has_rows_two_seconds_apart() -> None:
     assert nodes.history([node.cells["a"]], after=1002)[0] == [1004]
 
 
-def test_a_silent_node_has_no_values() -> None:
-    """After a minute without a line; it has them again when it speaks."""
+def test_silent_node_has_no_values() -> None:
+    """After a minute without a line; it has values again with its next line."""
     nodes = fed(line("load", 1, "n1") + line("load", 2, "n2"))
     nodes.tick(1000 + SILENT_SECONDS / 2)
     nodes.feed(decode(line("load", 2, "n2").encode()), 1000 + SILENT_SECONDS / 2)
@@ -97,8 +97,8 @@ def test_a_silent_node_has_no_values() -> None:
     assert list(nodes.column("load")) == [5, 2]
 
 
-def test_a_node_that_speaks_before_the_first_tick_is_not_silent() -> None:
-    """Lines come as soon as the connection is there."""
+def test_node_that_sends_before_first_tick_is_not_silent() -> None:
+    """Lines arrive as soon as the connection is open."""
     nodes = LiveNodes()
     nodes.feed(decode(line("load", 1).encode()), 5000.0)
     nodes.tick(5000.5)
@@ -106,8 +106,8 @@ def test_a_node_that_speaks_before_the_first_tick_is_not_silent() -> None:
     assert list(nodes.column("load")) == [1]
 
 
-def test_series_that_ended_are_forgotten() -> None:
-    """Their slots serve others, and a node without series goes; history mixes nothing."""
+def test_ended_series_are_forgotten() -> None:
+    """Their slots are reused, and a node without series is removed; histories are not mixed."""
     nodes = fed(line("old", 1, "n1") + line("load", 2, "n2"))
     later = 1010.0 + FORGET_SECONDS
     nodes.tick(later)
@@ -121,8 +121,8 @@ def test_series_that_ended_are_forgotten() -> None:
     assert nodes.nodes["c", "n3"].cells["new"] in (1, 2)
 
 
-def test_parts_are_added_up_when_the_node_stops_sending_their_sum() -> None:
-    """Its own value is forgotten, theirs are not."""
+def test_parts_are_added_up_if_node_stops_sending_sum() -> None:
+    """The node's own value is forgotten, the parts' values are kept."""
     parts = line("power", 100, more=",type=socket,type-id=0")
     nodes = fed(parts + line("power", 300))
     later = 1001.0 + FORGET_SECONDS
@@ -134,7 +134,7 @@ def test_parts_are_added_up_when_the_node_stops_sending_their_sum() -> None:
 
 
 def test_quantities_are_in_base_units() -> None:
-    """By the tag ``unit`` of the sender, else by what collectors declare."""
+    """By the sender's tag ``unit``, else by the unit that collectors declare."""
     rows = Metric("mem_used", "kB", int, ""), Metric("temp", "degC", float, "")
     nodes = fed(
         line("mem_used", 3, "n1") + line("mem_used", 2, "n2", ",type=node,unit=GBytes")
@@ -150,8 +150,8 @@ def test_quantities_are_in_base_units() -> None:
     assert math.isnan(nodes.quantity(nodes.nodes["c", "n1"], "mem_used", "accelerator 0"))
 
 
-def test_series_that_are_not_kept_show_that_the_node_is_there() -> None:
-    """They need no room."""
+def test_dropped_series_show_that_node_is_alive() -> None:
+    """They use no memory."""
     nodes = LiveNodes(keeps=lambda name, _: name == "load")
     nodes.feed(decode((line("load", 1, "n1") + line("other", 1, "n2")).encode()), 1000.0)
     nodes.tick(1000.0)
@@ -162,8 +162,8 @@ def test_series_that_are_not_kept_show_that_the_node_is_there() -> None:
     assert nodes.series == 1
 
 
-def test_an_event_about_a_node_does_not_make_it_live() -> None:
-    """A bridge may send it; only of a node that sends no metrics nothing else is known."""
+def test_event_about_node_does_not_make_it_live() -> None:
+    """A bridge may send it; it counts only for a node without metrics."""
     nodes = LiveNodes()
     event = 'job,cluster=c,hostname={},function=x event="" 1740027951\n'
     nodes.feed(decode(line("load", 1, "n1").encode()), 1000.0)
@@ -173,16 +173,16 @@ def test_an_event_about_a_node_does_not_make_it_live() -> None:
     assert silent == {"n1": True, "n2": False}
 
 
-def test_the_number_of_nodes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever makes up names does not fill the memory; those that are known stay correct."""
+def test_number_of_nodes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made-up names do not fill the memory; known nodes stay correct."""
     monkeypatch.setattr(module, "MAX_NODES", 1)
     nodes = fed(line("load", 1, "n1") + line("load", 2, "n2"), line("load", 3, "n1"))
     assert list(nodes.nodes) == [("c", "n1")]
     assert list(nodes.column("load")) == [3]
 
 
-def test_the_number_of_series_is_bounded() -> None:
-    """Job ids in tags cannot fill the memory: what is beyond is counted, once."""
+def test_number_of_series_is_bounded() -> None:
+    """Job ids in tags cannot fill the memory: further series are counted, once."""
     many = "".join(line("m", 1, f"n{number}") for number in range(50))
     nodes = fed(many, many, line("m", 2, "n" + "x" * 2000), max_series=20)
     assert nodes.series <= 20
@@ -202,7 +202,7 @@ def test_history_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert nodes.rows[-1][0] == 1098
 
 
-def test_numbers_beyond_floats_are_kept_as_infinite() -> None:
+def test_values_beyond_floats_are_infinite() -> None:
     """A double that is too large for 32 bits raises nothing."""
     nodes = fed(line("big", 1e300))
     assert list(nodes.column("big")) == [math.inf]
@@ -222,13 +222,13 @@ def test_numbers_beyond_floats_are_kept_as_infinite() -> None:
     ],
 )
 def test_parts_are_named_by_their_tags(tags: dict[str, str], part: str | None) -> None:
-    """The whole node has no name of a part."""
+    """The whole node has no part name."""
     assert part_of(tags) == part
 
 
 @given(st.lists(st.binary(max_size=200), max_size=8))
-def test_any_bytes_are_taken(payloads: list[bytes]) -> None:
-    """Whatever is on the bus: counts stay within the bounds and every column has every node."""
+def test_nodes_accept_any_bytes(payloads: list[bytes]) -> None:
+    """Counts stay within the bounds and every column has every node."""
     nodes = LiveNodes(max_series=30)
     for second, payload in enumerate(payloads):
         nodes.feed(decode(payload, lenient=True), float(second))

@@ -31,8 +31,8 @@ def dead(reason: str, id_: str = "") -> Delivery:
     return Delivery("fritz.dead", b"x", write_header({k: v for k, v in headers.items() if v}))
 
 
-def test_rates_are_means_over_some_seconds() -> None:
-    """Publishers that send every two seconds, all at once, make a line and no saw."""
+def test_rates_are_means_over_several_seconds() -> None:
+    """Simultaneous publishers every two seconds make a flat line, not a sawtooth."""
     health = Health()
     for second in range(3 * WINDOW):
         if second % 2 == 0:
@@ -44,7 +44,7 @@ def test_rates_are_means_over_some_seconds() -> None:
     assert health.lines_per_second == 100.0
 
 
-def test_a_clock_that_is_set_back_makes_no_rate() -> None:
+def test_clock_set_back_makes_no_rate() -> None:
     """Nor does the first call."""
     health = Health()
     health.tick(1000.0)
@@ -55,7 +55,7 @@ def test_a_clock_that_is_set_back_makes_no_rate() -> None:
     assert health.lines_per_second == 10.0
 
 
-def test_rates_of_nodes_and_clusters_are_of_the_last_seconds() -> None:
+def test_rates_of_nodes_and_clusters_cover_last_seconds() -> None:
     """Of 10 to 20 s: where publishers send every 5 s they neither jump nor reach back further."""
     state = LiveState()
     now = 1000.0
@@ -73,7 +73,7 @@ def test_rates_of_nodes_and_clusters_are_of_the_last_seconds() -> None:
 
 
 def test_lines_and_bytes_are_counted_by_cluster() -> None:
-    """Payloads that are decoded together are shared out by their lines."""
+    """Payloads that are decoded together are divided by their lines."""
     state = LiveState()
     feed(state, NODE + NODE.replace(b"fritz", b"alex0"))
     assert {name: (each.lines, each.bytes) for name, each in state.clusters.items()} == {
@@ -83,7 +83,7 @@ def test_lines_and_bytes_are_counted_by_cluster() -> None:
     assert state.health.bytes == 2 * len(NODE)
 
 
-def test_errors_are_dead_letters_and_bad_news_of_the_log() -> None:
+def test_errors_are_dead_letters_and_error_logs() -> None:
     """Counted by cluster; the latest are kept."""
     state = LiveState()
     feed(state, b'kernel,cluster=fritz,hostname=e1,loglevel=err log="oops" 1740027951\n')
@@ -100,7 +100,7 @@ def test_errors_are_dead_letters_and_bad_news_of_the_log() -> None:
     assert len(state.errors) == MAX_ERRORS
 
 
-def test_a_dead_letter_that_is_published_again_counts_once() -> None:
+def test_repeated_dead_letter_counts_once() -> None:
     """By its message id."""
     state = LiveState()
     for _ in range(2):
@@ -108,8 +108,8 @@ def test_a_dead_letter_that_is_published_again_counts_once() -> None:
     assert (state.health.dead_count, state.clusters["fritz"].dead, len(state.errors)) == (1, 1, 1)
 
 
-def test_the_number_of_clusters_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names that somebody made up are counted together."""
+def test_number_of_clusters_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made-up names are counted together."""
     monkeypatch.setattr(module, "MAX_CLUSTERS", 2)
     state = LiveState()
     for number in range(5):
@@ -119,8 +119,7 @@ def test_the_number_of_clusters_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     }  # fmt: skip
 
 
-def test_a_flood_of_texts_loses_those_beyond_the_bound() -> None:
-    """It is counted how many."""
+def test_texts_beyond_bound_are_dropped_and_counted() -> None:
     state = LiveState()
     flood = "".join(
         f'c,hostname=n,loglevel=info,type=node log="{number}" 1740027951\n' for number in range(50)
@@ -130,7 +129,7 @@ def test_a_flood_of_texts_loses_those_beyond_the_bound() -> None:
     assert state.health.dropped == 30
 
 
-def test_stored_texts_are_no_traffic() -> None:
+def test_stored_texts_are_not_traffic() -> None:
     """They make jobs and entries, but neither rates nor nodes."""
     state = LiveState()
     state.feed_texts(decode(JOB), 1000.0)
@@ -138,8 +137,7 @@ def test_stored_texts_are_no_traffic() -> None:
     assert (state.health.lines, state.clusters, state.nodes.nodes) == (0, {}, {})
 
 
-def test_a_page_gets_what_it_has_not() -> None:
-    """By the number of the last entry that it has."""
+def test_journal_returns_entries_after_number() -> None:
     journal = Journal()
     for number in range(5):
         journal.feed(log("ccpipe", "info", f"text {number}", time=10**9, tags={}), 0.0)
@@ -148,8 +146,8 @@ def test_a_page_gets_what_it_has_not() -> None:
     assert journal.after(5) == []
 
 
-def test_the_journal_is_bounded() -> None:
-    """The oldest entries go, and long texts are cut."""
+def test_journal_is_bounded() -> None:
+    """The oldest entries are dropped, and long texts are cut."""
     journal = Journal(maximum=3)
     for number in range(9):
         journal.feed(log("c", "warn", f"{number}" * 9000, time=1, tags={"hostname": "n"}), 0.0)
@@ -157,7 +155,7 @@ def test_the_journal_is_bounded() -> None:
     assert {len(entry.text) for entry in journal.entries} == {MAX_TEXT}
 
 
-def test_metrics_are_no_entries() -> None:
+def test_journal_ignores_metrics() -> None:
     """Only events and log messages are kept."""
     journal = Journal()
     journal.feed(metric("load", 1.0, time=1, tags={}), 0.0)
@@ -170,8 +168,7 @@ PAYLOADS = st.lists(
 
 
 @given(PAYLOADS)
-def test_no_payload_ends_it(pieces: list[bytes]) -> None:
-    """Whatever is on the bus."""
+def test_state_accepts_any_payload(pieces: list[bytes]) -> None:
     state = LiveState()
     feed(state, b"\n".join(pieces))
     state.feed_dead(Delivery("\xff", b"\xff", b"\xff"), time.time())
@@ -179,8 +176,8 @@ def test_no_payload_ends_it(pieces: list[bytes]) -> None:
 
 
 @given(st.permutations([*NODE.splitlines(keepends=True), JOB]), st.integers(1, 3))
-def test_the_order_of_messages_makes_no_difference(pieces: list[bytes], times: int) -> None:
-    """Nor does their repetition: publishers send again what was not acknowledged."""
+def test_state_is_independent_of_message_order(pieces: list[bytes], times: int) -> None:
+    """And of repetition: publishers send unacknowledged messages again."""
     state = LiveState()
     for piece in pieces * times:
         feed(state, piece)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ccpipe.message import Message, metric
-from ccpipe.node.sampling.collector import Answer, Collector
+from ccpipe.node.sampling.collector import Collector, Reading
 from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
 from ccpipe.pipeline import Batch
 from ccpipe.telemetry import Telemetry
@@ -138,11 +138,13 @@ class OnTheseClocks(Sampler):
         self.clocks.wall += self.jumps.get(len(self.sleeps), 0)
         return True
 
-    async def _answers(self, asked: list[Answer], seconds: float) -> list[Any]:
-        prompt = [one for one in asked if self._pending[one].turn.reader.name not in self.hanging]
+    async def _collect(self, pending: list[Reading], seconds: float) -> list[Any]:
+        prompt = [
+            one for one in pending if self._pending[one].scheduled.reader.name not in self.hanging
+        ]
         if prompt:
             await asyncio.wait(prompt, timeout=seconds)
-        return await super()._answers(asked, 0)
+        return await super()._collect(pending, 0)
 
     async def some(self, count: int) -> AsyncGenerator[Batch[Any]]:
         async for batch in self.batches():

@@ -1,6 +1,6 @@
-"""The blocks of the pages that are no command lines: each is read or run by the real code.
+"""Code blocks of the pages other than command lines: each is read or run by the real code.
 
-Command lines run in ``test_command_lines``; what cannot run here is listed below, with the reason.
+Command lines run in ``test_command_lines``. Blocks that cannot run are listed with the reason.
 """
 
 import re
@@ -51,8 +51,8 @@ NOT_RUN = {
     r"\$ mosquitto_sub": "tests/e2e/mqtt reads the same topics",
     r"server_name: ": "tests/e2e/mqtt configures a nats-server so",
     r"(<dir>/|messages-)": "names of files",
-    r"# dead letter ": "tests/formats/test_dead_letters.py reads such letters",
-    r"SELECT cluster, job, ": "tests/sinks/postgres/test_sonar.py asks it",
+    r"# dead letter ": "tests/formats/test_dead_letters.py reads such dead letters",
+    r"SELECT cluster, job, ": "tests/sinks/postgres/test_sonar.py runs it",
     r"(?s).*create_hypertable": "TimescaleDB, which no package here has",
     r"SELECT \* FROM read_parquet": "tests/sinks/parquet/test_sink.py reads files so",
     r"storage:": "Prometheus' own, which tests/servers/prometheus.py starts so",
@@ -93,8 +93,8 @@ SQL = [block for block in BLOCKS if block.language == "sql" and not is_not_run(b
 LINES = [block for block in BLOCKS if re.match(r"[\w.]+,hostname=", block.text)]
 
 
-def test_every_block_is_read_or_run_or_listed_with_a_reason() -> None:
-    """A new kind of block, or a page's first one, asks for somebody who reads it."""
+def test_every_block_is_checked_or_listed_with_reason() -> None:
+    """A new kind of block, or a page's first one, needs a check."""
     known = {*TOML, *PYTHON, *SQL, *LINES}
     left = [
         str(block)
@@ -103,7 +103,7 @@ def test_every_block_is_read_or_run_or_listed_with_a_reason() -> None:
         and not is_not_run(block)
         and block.language != "{toctree}"
         and not list(command_lines(f"```sh\n{block.text}```\n"))
-        and "ccpipe" not in block.text  # what a command printed
+        and "ccpipe" not in block.text  # output of a command
     ]
     assert not left
     unused = [p for p in NOT_RUN if not any(re.match(p, block.text) for block in BLOCKS)]
@@ -112,8 +112,8 @@ def test_every_block_is_read_or_run_or_listed_with_a_reason() -> None:
 
 
 @pytest.mark.parametrize("block", TOML, ids=str)
-def test_configuration_is_accepted(block: Block, tmp_path: Path) -> None:
-    """No key is unknown; sources, translators, sinks and collectors are constructed of it."""
+def test_configuration_blocks_are_accepted(block: Block, tmp_path: Path) -> None:
+    """No key is unknown; sources, translators, sinks and collectors are constructed from it."""
     text = block.text.replace("/var/lib/ccpipe", str(tmp_path))
     tree = tomllib.loads(text)
     where = Path(block.page).name
@@ -133,8 +133,8 @@ def test_configuration_is_accepted(block: Block, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=str)
-def test_python_runs(block: Block, tmp_path: Path) -> None:
-    """Beside the files that it names, which are real ones."""
+def test_python_blocks_run(block: Block, tmp_path: Path) -> None:
+    """With the files that they name, which are real ones."""
     shutil.copy(ROOT / "tests/data/gridengine/accounting", tmp_path / "accounting")
     shutil.copy(ROOT / "tests/data/sonar/recorded.json", tmp_path / "samples.json")
     done = subprocess.run(
@@ -145,8 +145,8 @@ def test_python_runs(block: Block, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("block", LINES, ids=str)
-def test_lines_are_line_protocol(block: Block) -> None:
-    """And keep the rules of the specification."""
+def test_line_blocks_are_valid(block: Block) -> None:
+    """And follow the rules of the specification."""
     lines = decode(block.text.encode())
     assert not lines.rejected
     assert not [problem for line in lines for problem in line.problems()]
@@ -157,23 +157,23 @@ def load(node: str) -> list[Message]:
     return [metric("cpu_load", 1.5, time=time.time_ns(), tags=tags)]
 
 
-async def test_queries_of_parquet_files_have_an_answer(tmp_path: Path) -> None:
-    """As ``ccpipe query`` asks them."""
+async def test_queries_of_parquet_files_return_rows(tmp_path: Path) -> None:
+    """Run as by ``ccpipe query``."""
     async with ParquetSink(dir=str(tmp_path)) as sink:
         await sink.write(to_lines(load("n1")))
-    asked = [block for block in SQL if block.page == "docs/guide/query.md"]
-    assert asked
-    for block in asked:
+    queries = [block for block in SQL if block.page == "docs/guide/query.md"]
+    assert queries
+    for block in queries:
 
-        def ask(connection: duckdb.DuckDBPyConnection, text: str = block.text) -> list[Any]:
+        def fetch(connection: duckdb.DuckDBPyConnection, text: str = block.text) -> list[Any]:
             return connection.execute(text).fetchall()
 
-        [(_, node, value)] = run_query(tmp_path, ask)
+        [(_, node, value)] = run_query(tmp_path, fetch)
         assert (node, value) == ("n1", 1.5)
 
 
 async def test_sql_of_postgresql_is_accepted(server: Server) -> None:  # noqa: F811
-    """Queries have an answer; what is granted is enough for a bridge to write."""
+    """Queries return rows; the granted rights are sufficient for a bridge."""
     database = await server.database()
     async with server.sink(database) as sink:
         await sink.write(to_lines(load("n1")))
@@ -193,8 +193,8 @@ async def test_sql_of_postgresql_is_accepted(server: Server) -> None:  # noqa: F
     assert granted == [(True,)]
 
 
-def test_programs_of_the_project_that_pages_name_are_there() -> None:
-    """Benchmarks, scripts and targets of ``make`` have moved before."""
+def test_programs_named_by_pages_exist() -> None:
+    """Benchmarks, scripts and targets of ``make``."""
     texts = [path.read_text(encoding="utf-8") for path in PAGES]
     texts += [path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").rglob("*.py")]
     text = " ".join("\n".join(texts).split())

@@ -1,6 +1,6 @@
-"""Command lines in the pages parse, and run as they stand beside a broker with messages on it.
+"""Command lines in the pages parse, and run unchanged with a broker that has messages.
 
-What cannot run here is listed below, with the reason.
+Those that cannot run are listed below, with the reason.
 """
 
 import os
@@ -16,6 +16,7 @@ import pytest
 
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.cli.app import app
+from ccpipe.cli.recipe.shipped import recipes
 from tests.cli.command import environment
 from tests.conftest import free_port
 from tests.paths import ROOT
@@ -53,16 +54,18 @@ def calls(line: str) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_command_lines_of_a_page_parse(path: Path) -> None:
-    """Commands, options and their values exist, and so do the recipes that are named."""
+def test_command_lines_of_page_parse(path: Path) -> None:
+    """Commands, options, their values and the named recipes exist."""
     for call in command_lines(path.read_text(encoding="utf-8")):
         app.parse_args(call, exit_on_error=False, print_error=False)
-        recipes = [word for word in call if re.fullmatch(r"bridges/[\w-]+\.toml", word)]
-        assert all((ROOT / recipe).exists() for recipe in recipes), call
+        paths = [word for word in call if re.fullmatch(r"bridges/[\w-]+\.toml", word)]
+        assert all((ROOT / path).exists() for path in paths), call
+        if call[:1] == ["bridge"] and re.fullmatch(r"[\w-]+", call[1]):
+            assert call[1] in recipes(), call
 
 
 def test_command_lines_are_found() -> None:
-    """Also after a pipe, behind variables, over two lines; comments and outputs are left alone."""
+    """Also after a pipe, after variables, over two lines; comments and outputs are ignored."""
     page = """
 ```sh
 CCPIPE_X=1 ccpipe tail --name 'cpu_*' > cpu.csv   # ccpipe no
@@ -89,9 +92,9 @@ ccpipe = 1
 
 NOT_RUN = {
     r"backfill .*|validate victoriametrics": "needs a database; tests of stores start theirs",
-    r"bridge bridges/(from-kafka|from-mqtt)\.toml": "needs that broker; tests/bus starts it",
-    r"bridge bridges/(slurm|slurm-jobs)\.toml": "needs Slurm; `make slurm` starts one",
-    r"bridge bridges/(gridengine|from-tree|hdf5-dir)\.toml": "follows a site's own files",
+    r"bridge (from-kafka|from-mqtt)": "needs that broker; tests/bus starts it",
+    r"bridge (slurm|slurm-jobs)": "needs Slurm; `make slurm` starts one",
+    r"bridge (gridengine|from-tree|hdf5-dir)": "follows a site's own files",
     r"control (get|put) .*": "needs nodes that answer; tests/cli/test_control.py starts one",
     r"dashboard --listen 0\.0\.0\.0:.*": "would listen to everybody",
     r".* /var/lib/ccpipe/.*|.* /data/.*": "reads a site's own files",
@@ -100,17 +103,17 @@ NOT_RUN = {
 """Patterns of command lines, and why they cannot run here."""
 
 FIND_NOTHING = r"acct .*-j 4711.*|acct sacct .*--user alice.*"
-"""Those that look for what our data does not have, and say so by the exit code 1."""
+"""Commands that search for data not in the test data, and exit with 1."""
 
 SHORTER = {"bridge": "1s", "dashboard": "1s", "publish": "1s", "simulate": "2s", "tail": "1s"}
-"""Commands that go on until Ctrl-C: how long they may, where the page does not say less."""
+"""Durations for commands that run until Ctrl-C, unless the page has a shorter one."""
 
 MORE = {
     "bridge": ("--dry-run",),  # up to its store, which is not here
     "dashboard": ("--listen", "127.0.0.1:0"),
     "top": ("--once", "--for", "1s"),  # without a terminal
 }
-"""What is added to a command so that it can run beside others."""
+"""Options added to a command so that it can run in parallel with others."""
 
 LINES = list(
     dict.fromkeys(
@@ -127,7 +130,7 @@ def why_not(line: str) -> str | None:
     return next((why for pattern, why in NOT_RUN.items() if re.fullmatch(pattern, line)), None)
 
 
-def in_a_moment(words: Sequence[str]) -> list[str]:
+def with_short_duration(words: Sequence[str]) -> list[str]:
     name, found = words[0], [*words]
     if name in SHORTER and "--once" not in words:
         if "--for" in found:
@@ -144,7 +147,7 @@ class Sandbox:
 
     def __init__(self, directory: Path, server: NatsServer) -> None:
         self.directory = directory
-        lake = directory / "state" / "ccpipe" / "up" / "parquet"
+        parquet_files = directory / "state" / "ccpipe" / "up" / "parquet"
         self.environment = environment(
             HOME=str(directory),
             XDG_STATE_HOME=str(directory / "state"),
@@ -165,13 +168,13 @@ class Sandbox:
             (directory / name).chmod(0o755)
         self.run("streams", "apply")
         self.run("simulate", "--nodes", "3", "--gpus", "1", "--for", "3s", "--speed", "max")
-        self.run("bridge", "bridges/parquet.toml", "--for", "4s", sink=str(lake))
-        lake.parent.mkdir(parents=True, exist_ok=True)
-        (directory / "parquet").symlink_to(lake)
+        self.run("bridge", "bridges/parquet.toml", "--for", "4s", sink=str(parquet_files))
+        parquet_files.parent.mkdir(parents=True, exist_ok=True)
+        (directory / "parquet").symlink_to(parquet_files)
         self.run("send", "-", stdin="not a line\n", code=65)
 
     def run(self, *words: str, stdin: str = "", code: int = 0, sink: str = "") -> str:
-        """Run a command; fail with what it said where it ends with another code."""
+        """Run a command; fail with its output if it ends with another code."""
         extra = {"CCPIPE_SINK__DIR": sink} if sink else {}
         done = subprocess.run(
             [sys.executable, "-m", "ccpipe", *self._expand(words)],
@@ -202,22 +205,22 @@ async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_the_command_lines_of_the_pages_run(sandbox: Sandbox) -> None:
-    """Each ends in order, with the exit code 0; only how long it runs is changed."""
+def test_command_lines_of_pages_run(sandbox: Sandbox) -> None:
+    """Each ends with exit code 0; only its duration is changed."""
     failures = []
-    # ``check`` says by its exit code what is unread: before others publish more.
+    # The exit code of ``check`` depends on the unread messages: run it before others publish more.
     for line in sorted(LINES, key=lambda line: not line.startswith("check ")):
         if why_not(line) is None:
             try:
                 code = 1 if re.fullmatch(FIND_NOTHING, line) else 0
-                sandbox.run(*in_a_moment(shlex.split(line)), code=code)
+                sandbox.run(*with_short_duration(shlex.split(line)), code=code)
             except AssertionError as error:
                 failures.append(str(error))
     assert not failures, "\n".join(failures)
 
 
-def test_what_is_not_run_is_listed_for_a_reason() -> None:
-    """No pattern is left over from a page that has changed, and most lines run."""
+def test_skipped_command_lines_are_in_pages() -> None:
+    """No pattern remains from a page that has changed, and most lines run."""
     for pattern in NOT_RUN:
         assert any(re.fullmatch(pattern, line) for line in LINES), pattern
     assert sum(why_not(line) is None for line in LINES) > len(LINES) * 0.6

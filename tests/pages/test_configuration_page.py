@@ -1,4 +1,4 @@
-"""``docs/reference/configuration.md`` says what the code does."""
+"""``docs/reference/configuration.md`` agrees with the code."""
 
 import re
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ def rows() -> list[tuple[str, str, str, str]]:
     return found
 
 
-def test_every_key_is_there() -> None:
-    """Each leaf of the Structs has its row with a meaning."""
+def test_page_has_every_key() -> None:
+    """Each leaf of the Structs has a row with a meaning."""
 
     def leaves(kind: type[msgspec.Struct], path: str = "") -> Iterator[str]:
         for field in msgspec.structs.fields(kind):
@@ -37,8 +37,8 @@ def test_every_key_is_there() -> None:
     assert all(meaning.endswith(".") for *_, meaning in rows())
 
 
-def test_the_defaults_are_those_of_the_page(tmp_path: Path) -> None:
-    """Every default on the page, written into a file as it stands, changes nothing."""
+def test_page_has_defaults_of_code(tmp_path: Path) -> None:
+    """A file of all the defaults on the page changes nothing."""
     path = tmp_path / "ccpipe.toml"
     lines = []
     for key, kind, default, _ in rows():
@@ -53,8 +53,8 @@ def test_the_defaults_are_those_of_the_page(tmp_path: Path) -> None:
     )
 
 
-def test_the_variables_of_the_page_are_left_alone() -> None:
-    """Those that it says are no configuration are none."""
+def test_variables_of_page_are_ignored() -> None:
+    """Those listed as not being configuration."""
     variables = re.findall(r"`(CCPIPE_[A-Z]+)`", PAGE)
     assert len(variables) == 3
     assert load(None, Site, environ=dict.fromkeys(variables, "x")) == Site()

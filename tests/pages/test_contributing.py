@@ -1,4 +1,4 @@
-"""The smallest parts that ``CONTRIBUTING.md`` shows, as somebody else's package."""
+"""The minimal parts in ``CONTRIBUTING.md``, in another package."""
 
 import ast
 import asyncio
@@ -41,8 +41,8 @@ def package(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_parts_are_as_small_as_they_can_be() -> None:
-    """Whoever writes one needs no more lines than these, blank ones apart."""
+def test_example_parts_have_stated_number_of_lines() -> None:
+    """Without blank lines."""
     parts = [
         each for each in ast.parse(CODE).body if isinstance(each, ast.ClassDef | ast.FunctionDef)
     ]
@@ -51,8 +51,8 @@ def test_the_parts_are_as_small_as_they_can_be() -> None:
     assert {name: len(line.findall(text)) for name, text in texts.items()} == LINES
 
 
-def test_source_translator_and_sink_are_validated_and_run(package: Path) -> None:
-    """By a recipe that names them, as it names those of ccpipe."""
+def test_example_source_translator_and_sink_run_in_recipe(package: Path) -> None:
+    """The recipe names them like built-in parts."""
     recipe = package / "dice.toml"
     recipe.write_text(
         '[source]\nuse = "dice"\n[[translate]]\nuse = "above"\nlimit = 3\n[sink]\nuse = "printer"\n'
@@ -64,16 +64,16 @@ def test_source_translator_and_sink_are_validated_and_run(package: Path) -> None
     assert values <= {"4", "5", "6"}
 
 
-def test_the_collector_is_published(package: Path) -> None:
-    """Beside those of ccpipe."""
+def test_example_collector_is_published(package: Path) -> None:
+    """With the built-in ones."""
     published = run_installed(package, "publish", "--once", "--dry-run")
     assert re.search(r"^uptime,\S+ value=\d", published, re.MULTILINE)
 
 
-async def test_the_codec_carries_records_of_its_own_type(
+async def test_example_codec_reads_and_writes_its_records(
     package: Path, nats_server: NatsServer
 ) -> None:
-    """From a broker and onto it, neither of which knows them."""
+    """From and to a broker, neither of which knows them."""
     recipe = package / "words.toml"
     recipe.write_text(
         f'[bus]\nservers = ["{nats_server.url}"]\n[source]\nuse = "nats"\ncodec = "words"\n'
@@ -95,8 +95,8 @@ async def test_the_codec_carries_records_of_its_own_type(
     assert received.startswith(b"a word")
 
 
-def test_a_type_checker_refuses_what_does_not_fit(package: Path) -> None:
-    """It accepts the parts, and refuses a sink of envelopes behind a source of lines."""
+def test_type_checker_rejects_incompatible_parts(package: Path) -> None:
+    """It accepts the parts, and rejects a sink of envelopes after a source of lines."""
     wrong = package / "wrong.py"
     wrong.write_text(WRONG)
     done = subprocess.run(

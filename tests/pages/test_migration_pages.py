@@ -1,4 +1,4 @@
-"""Pages on moving from other programs: what they name exists, or does not, as they say."""
+"""Pages on migration from other programs: names exist, or do not, as the pages claim."""
 
 import importlib
 import re
@@ -31,20 +31,20 @@ def metrics() -> set[str]:
     return {row.name for table in tables for row in table}
 
 
-def test_collectors_exist() -> None:
-    """Each one that takes the place of another, and each option that is named."""
+def test_replacement_collectors_exist() -> None:
+    """With the options that are named."""
     assert column(section(COLLECTOR, "Collectors"), 2) <= set(entry_points("collectors"))
 
 
 def test_new_names_exist_and_old_ones_do_not() -> None:
-    """Nothing on the left is a name here too."""
+    """No old name is a metric here."""
     text = section(COLLECTOR, "Names")
     assert column(text, 2) - {"stype-id"} <= metrics()
     assert not {name for name in column(text, 1) if "<" not in name} & metrics() - {"package"}
 
 
-def test_what_is_not_available_is_not() -> None:
-    """A metric that is added here comes off the list."""
+def test_unavailable_metrics_do_not_exist() -> None:
+    """A metric that is added is removed from the list."""
     listed = {
         name.rstrip("*") for name in re.findall(r"`(\w+\*?)`", section(COLLECTOR, "Not available"))
     }
@@ -52,8 +52,8 @@ def test_what_is_not_available_is_not() -> None:
     assert not {name for name in listed if name in known}
 
 
-def test_keys_for_sonar_exist() -> None:
-    """Each key that takes the place of one of Sonar's."""
+def test_replacement_keys_for_sonar_exist() -> None:
+    """Each key that replaces one of Sonar's."""
     for key in column(section(SONAR, "Steps"), 2):
         kind: Any = Recipe
         for step in key.split("."):

@@ -1,4 +1,4 @@
-"""``docs/node/processing.md`` says what the rules do."""
+"""``docs/node/processing.md`` agrees with the rules."""
 
 import re
 import tomllib
@@ -24,8 +24,8 @@ def section(title: str) -> str:
     return found[1]
 
 
-def test_the_example_does_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its configuration, applied to its sample, prints its output."""
+def test_example_prints_output_of_page(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its configuration, applied to its sample."""
     configuration, sample, output = re.findall(
         r"^```\w*\n(.*?)^```$", section("An example"), re.DOTALL | re.MULTILINE
     )
@@ -39,8 +39,8 @@ def test_the_example_does_what_the_page_says(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_every_option_is_there(rule: str) -> None:
-    """Whoever adds one says what it means."""
+def test_page_has_every_option(rule: str) -> None:
+    """With a meaning."""
     title = "select, drop" if rule in ("select", "drop") else rule
     rows = re.findall(r"^\| (`[^|]+) \|[^|]*\| (.+) \|$", section(title), re.MULTILINE)
     reported = {name for names, _ in rows for name in re.findall(r"`(\w+)`", names)}
@@ -48,15 +48,15 @@ def test_every_option_is_there(rule: str) -> None:
     assert options == reported - ({"numeric"} if rule == "drop" else set())
 
 
-def test_every_rule_is_in_the_list() -> None:
-    """The page begins with all of them."""
+def test_page_lists_every_rule() -> None:
+    """At its beginning."""
     table, _, _ = PAGE.partition("\n\nRecords keep")
     head, *rows = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
     assert (head, tuple(rows)) == ("use", RULES)
 
 
-def test_the_units_that_are_named_are_known() -> None:
-    """In the page's own spelling."""
+def test_units_of_page_are_known() -> None:
+    """In the page's spelling."""
     (listed,) = re.findall(r"a\s+base\s+unit\s+\((.*?) …\)", section("convert"), re.DOTALL)
     words = re.findall(r"`([^`]+)`", listed)
     assert len(words) > 15

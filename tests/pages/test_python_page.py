@@ -1,4 +1,4 @@
-"""``docs/guide/python.md``: each program runs as it stands, those of the bus with ``ccpipe up``."""
+"""``docs/guide/python.md``: each program runs unchanged, with ``ccpipe up`` if it uses the bus."""
 
 import ast
 import asyncio
@@ -113,8 +113,8 @@ async def until_acknowledged(environ: dict[str, str], durable: str) -> None:
             await asyncio.sleep(0.02)
 
 
-def test_all_blocks_are_covered() -> None:
-    """One that is added needs a test here."""
+def test_every_block_has_test() -> None:
+    """A new one needs a test here."""
     count = Counter(each.heading for each in blocks())
     assert count == {
         "Decode and encode": 4, "Publish": 2, "Subscribe": 2, "Sonar": 2, "Jobs": 2,
@@ -122,15 +122,15 @@ def test_all_blocks_are_covered() -> None:
     }  # fmt: skip
 
 
-def test_the_table_lists_the_public_interface_in_its_order() -> None:
-    """All names, and no other; the page and ``__all__`` have one order."""
+def test_table_lists_public_interface_in_order() -> None:
+    """All names of ``__all__`` and no others."""
     rows = re.findall(r"^\| (`.+?)\n", PAGE, re.MULTILINE)
     names = re.findall(r"`(\w+)`", "".join(rows))
     assert list(dict.fromkeys(names)) == ccpipe.__all__
 
 
-def test_what_the_page_imports_is_public() -> None:
-    """A program of the page uses nothing of ccpipe that ``__all__`` does not list."""
+def test_page_imports_public_names_only() -> None:
+    """Those in ``__all__``."""
     imports, used = set[str](), set[str]()
     for each in blocks():
         for node in ast.walk(ast.parse(each.text if each.language == "python" else "")):
@@ -150,15 +150,13 @@ def test_what_the_page_imports_is_public() -> None:
 @pytest.mark.parametrize(
     ("heading", "number"), [("Decode and encode", 0), ("Decode and encode", 1), ("Sonar", 0)]
 )
-async def test_a_program_prints_what_the_page_says(
-    heading: str, number: int, tmp_path: Path
-) -> None:
-    """To the letter."""
+async def test_program_prints_output_of_page(heading: str, number: int, tmp_path: Path) -> None:
+    """Exactly."""
     process = await start(block(heading, number), tmp_path, environment())
     assert await ended(process) == block(heading, number, "text")
 
 
-async def test_jobs_of_an_accounting_file(tmp_path: Path) -> None:
+async def test_program_reads_jobs_of_accounting_file(tmp_path: Path) -> None:
     """Each record is printed; the table has the sum of each user."""
     accounting = (TEST_DATA / "gridengine/accounting").read_bytes()
     (tmp_path / "accounting").write_bytes(accounting + b"broken\n")
@@ -171,8 +169,8 @@ async def test_jobs_of_an_accounting_file(tmp_path: Path) -> None:
     assert re.search(r"│ ben +│ ", table)
 
 
-async def test_publish_a_metric(up: dict[str, str], tmp_path: Path) -> None:
-    """It is stored with the cluster of ``ccpipe up``, whose password the program needs not know."""
+async def test_program_publishes_metric(up: dict[str, str], tmp_path: Path) -> None:
+    """It is stored with the cluster of ``ccpipe up``, whose password is in its configuration."""
     async with received(up, "local.metrics") as subscription:
         await ended(await start(block("Publish", 0), tmp_path, up))
         payload = b""
@@ -181,7 +179,9 @@ async def test_publish_a_metric(up: dict[str, str], tmp_path: Path) -> None:
     assert payload.startswith(b"water_temp,cluster=local,hostname=cooling1,type=node value=21.5 ")
 
 
-async def test_publish_an_event_a_log_line_and_records(up: dict[str, str], tmp_path: Path) -> None:
+async def test_program_publishes_event_log_line_and_records(
+    up: dict[str, str], tmp_path: Path
+) -> None:
     """Each is published on the subject of its kind."""
     wanted = {
         "local.events.maintenance": b"maintenance,cluster=local,function=drain,hostname=cooling1,",
@@ -196,8 +196,8 @@ async def test_publish_an_event_a_log_line_and_records(up: dict[str, str], tmp_p
                 del wanted[message.subject]
 
 
-async def test_subscribe(up: dict[str, str], tmp_path: Path) -> None:
-    """What the publisher of ``ccpipe up`` sends is printed."""
+async def test_program_subscribes(up: dict[str, str], tmp_path: Path) -> None:
+    """It prints what the publisher of ``ccpipe up`` sends."""
     process = await start(block("Subscribe", 0), tmp_path, up)
     assert process.stdout is not None
     printed = await asyncio.wait_for(process.stdout.readline(), 60)
@@ -207,8 +207,8 @@ async def test_subscribe(up: dict[str, str], tmp_path: Path) -> None:
     assert err == b""
 
 
-async def test_subscribe_durably(up: dict[str, str], tmp_path: Path) -> None:
-    """What is published while the program does not run is written by its next run."""
+async def test_program_subscribes_durably(up: dict[str, str], tmp_path: Path) -> None:
+    """Messages published while it does not run are written by its next run."""
     archive = tmp_path / "archive.lp"
     for wanted in (b"cpu_load,", b"water_temp,"):
         process = await start(block("Subscribe", 1), tmp_path, up)
@@ -228,8 +228,8 @@ def package(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_collector_of_a_package(package: Path) -> None:
-    """It is published with the tags of the node, and its unit is known."""
+def test_collector_of_package_is_published(package: Path) -> None:
+    """With the tags of the node, and with a unit."""
     shown = run_installed(package, "publish", "--once", "--dry-run", "-o", "json")
     messages = [json.loads(line) for line in shown.splitlines()]
     (uptime,) = [message for message in messages if message["name"] == "uptime"]
@@ -239,7 +239,7 @@ def test_a_collector_of_a_package(package: Path) -> None:
     assert json.loads(configured)["metrics"]["uptime"]["frequency"] == 10
 
 
-def test_source_translator_and_sink_of_a_package(package: Path) -> None:
+def test_parts_of_package_run_in_recipe(package: Path) -> None:
     """The page's recipe runs to its end, and each option has its effect."""
     (package / "recipe.toml").write_text(block("Plug-ins", 1, "toml"))
     listed = run_installed(package, "plugins")
@@ -262,7 +262,7 @@ end=1763638200 Exit_status=271
 
 
 def test_source_of_another_scheduler_gives_starts_and_stops(tmp_path: Path) -> None:
-    """The page's source reads OpenPBS's accounting; a record that lacks a field costs itself."""
+    """The page's source reads OpenPBS's accounting; a record without a field is skipped."""
     heading = "Jobs of another scheduler"
     install(tmp_path, "ccpipe_pbs", block(heading, language="toml"), block(heading))
     (tmp_path / "recipe.toml").write_text(block(heading, 1, "toml"))

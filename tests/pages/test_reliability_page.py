@@ -9,8 +9,8 @@ from tests.paths import ROOT
 PAGE = (ROOT / "docs/operations/reliability.md").read_text(encoding="utf-8")
 
 
-def test_the_page_has_every_fault_and_no_loss() -> None:
-    """Whoever adds a fault runs `make chaos`, which writes the page."""
+def test_page_has_every_fault_and_no_loss() -> None:
+    """`make chaos` writes the page."""
     rows = re.findall(r"^\| ([^|]+) \|((?: [0-9 ]+ \|){6})$", PAGE, re.MULTILINE)
     numbers = {
         name: [int(cell.replace(" ", "")) for cell in cells.split("|")[:-1]]

@@ -1,4 +1,4 @@
-"""``docs/operations/scale.md`` says what ``benchmarks/scale.json`` gives; the benchmark runs."""
+"""``docs/operations/scale.md`` agrees with ``benchmarks/scale.json``; the benchmark runs."""
 
 import asyncio
 import sys
@@ -15,37 +15,37 @@ PAGE = (ROOT / "docs/operations/scale.md").read_text(encoding="utf-8")
 RESULTS = read_results(ROOT / "benchmarks" / "scale.json")
 
 
-def test_the_page_has_what_was_measured() -> None:
-    """``python -m benchmarks.scale.page`` writes it anew."""
+def test_page_has_measured_values() -> None:
+    """``python -m benchmarks.scale.page`` writes it."""
     assert replaced(PAGE, RESULTS) == PAGE
 
 
-def test_what_was_measured_lost_nothing() -> None:
-    """The stores gave back what was published, in runs of every kind that has a store."""
+def test_measured_runs_lost_nothing() -> None:
+    """The stores returned what was published, in each kind of run with a store."""
     stored = [run for run in RESULTS.runs if run.store != "null"]
     assert {run.series for run in stored} == {"store", "target", "outage"}
     assert all(run.stored == run.expected for run in stored)
 
 
-def test_an_exponent_is_that_of_the_power_law() -> None:
-    """Whatever its factor."""
+def test_exponent_equals_power_law() -> None:
+    """For any factor."""
     assert exponent([(x, 7 * x**0.5) for x in (1, 10, 1000)]) == pytest.approx(0.5)
     assert exponent([(x, 3.0) for x in (1, 10, 1000)]) == pytest.approx(0)
 
 
-def test_a_quantile_is_a_value_that_was_measured() -> None:
-    """The smallest one that so many do not exceed."""
+def test_quantile_is_measured_value() -> None:
+    """The smallest one not exceeded by that share of the values."""
     values = [float(n) for n in range(1, 101)]
     assert (quantile(values, 0.5), quantile(values, 0.99), quantile([1.0], 0.99)) == (50, 99, 1)
 
 
-def test_the_cost_of_a_line_is_that_of_the_run() -> None:
+def test_cost_of_line_is_computed_from_run() -> None:
     """CPU-seconds by lines."""
     assert Run(series="x", nodes=1, lines=50, cpu={"bridge": 0.1}).cpu_per_line("bridge") == 0.002
 
 
-def test_needs_follow_from_costs() -> None:
-    """Ten times the nodes take ten times of everything, and so many bridges."""
+def test_requirements_follow_from_costs() -> None:
+    """Ten times the nodes need ten times of everything, including bridges."""
     costs = Costs(
         broker=1e-4, brokers=3e-4, bridge=1e-6, store=2e-6, disk=100,
         bridge_series=100, store_series=1000,
@@ -62,7 +62,7 @@ def test_needs_follow_from_costs() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-async def test_the_benchmark_runs(tmp_path: Path) -> None:
+async def test_benchmark_runs(tmp_path: Path) -> None:
     """A small cluster at its own pace, an outage; nothing is lost."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "benchmarks.scale", "--quick", "--only", "target,outage",

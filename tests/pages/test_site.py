@@ -11,10 +11,10 @@ from tests.paths import ROOT
 
 
 @pytest.mark.long
-def test_the_site_stands_alone(tmp_path: Path) -> None:
-    """It loads nothing from elsewhere and names no directory of the machine that built it.
+def test_site_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    """Nor names a directory of the build machine.
 
-    No link is broken, no heading skipped, no page without a place in ``docs/index.md``.
+    No link is broken, no heading skipped, and every page is in ``docs/index.md``.
     """
     out = tmp_path / "html"
     words = f"-b html --fail-on-warning --keep-going --quiet -c docs -d {tmp_path / 'doctrees'}"

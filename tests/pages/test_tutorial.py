@@ -1,4 +1,4 @@
-"""``docs/guide/tutorial.md``, run as it stands: only ports are others."""
+"""``docs/guide/tutorial.md``, run unchanged except for ports."""
 
 import json
 import os
@@ -41,7 +41,7 @@ async def running(
 
 
 @pytest.mark.long
-async def test_the_store_answers_at_its_end(tmp_path: Path) -> None:
+async def test_tutorial_ends_with_answer_of_store(tmp_path: Path) -> None:
     """Broker, publisher, simulated cluster, store, bridge; the query finds all of the nodes."""
     program("victoria-metrics", "victoria-metrics")
     port = free_port()
@@ -69,8 +69,8 @@ async def test_the_store_answers_at_its_end(tmp_path: Path) -> None:
         await eventually(lambda: nodes() >= 21, 100)
 
 
-def test_the_site_is_written(tmp_path: Path) -> None:
-    """The last command writes what it says."""
+def test_tutorial_writes_site(tmp_path: Path) -> None:
+    """With the last command."""
     command = line("ccpipe init", 0)
     subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, check=True)
 

@@ -1,4 +1,4 @@
-"""``docs/reference/wire.md`` says what the code does."""
+"""``docs/reference/wire.md`` agrees with the code."""
 
 import re
 import tomllib
@@ -26,14 +26,14 @@ def block(kind: str) -> str:
     return found
 
 
-def test_subjects_are_the_templates() -> None:
-    """Each with its default, and none missing."""
+def test_page_has_every_subject_template() -> None:
+    """With its default."""
     rows = re.findall(r"^\| `(\w+)` \| `(\{cluster\}\S+)` \|", PAGE, re.MULTILINE)
     assert dict(rows) == TEMPLATES
 
 
-def test_lines_are_as_ccpipe_writes_them() -> None:
-    """The examples are canonical, keep the rules, and show each kind."""
+def test_example_lines_are_canonical() -> None:
+    """They follow the rules and show each kind."""
     payload = block("line").encode()
     lines = decode(payload)
     assert encode(lines, precision="auto") == payload
@@ -41,15 +41,15 @@ def test_lines_are_as_ccpipe_writes_them() -> None:
     assert {message.kind for message in lines} == set(Kind) - {Kind.OTHER}
 
 
-def test_lenient_lines_need_lenient() -> None:
-    """Each example is rejected without it and read with it."""
+def test_lenient_examples_need_lenient_decoder() -> None:
+    """Each example is rejected by the strict one."""
     for line in block("lenient").splitlines():
         assert len(decode(line.encode()).rejected) == 1
         lines = decode(line.encode(), lenient=True)
         assert (len(lines), len(lines.rejected)) == (1, 0)
 
 
-def test_the_configuration_shown_is_accepted() -> None:
+def test_configuration_of_page_is_accepted() -> None:
     """And the example of an escaped name is right."""
     site = load(None, Site, below=tomllib.loads(block("toml")), environ={})
     subjects = Subjects.of(site)
@@ -62,8 +62,8 @@ def test_the_configuration_shown_is_accepted() -> None:
     assert f"`{usual.patterns(['metrics'])[0]}`" in PAGE
 
 
-async def test_headers_are_those_on_the_broker(site: Site, nats_server: NatsServer) -> None:
-    """A dead letter with everything carries each header of the table and the id, no other."""
+async def test_headers_of_page_equal_those_on_broker(site: Site, nats_server: NatsServer) -> None:
+    """A dead letter with all attributes has each header of the table and the id, no other."""
     original = b"x" * 2**21
     async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
         letter = DeadLetter(original, "why", "f.metrics", line=1, offset=0)

@@ -1,7 +1,7 @@
 """Sources, translators and sinks in memory, and a clock that never waits.
 
-They are parts as any others: the pipe cannot tell them from real ones. Each writes down what
-happens to it in a diary that a test hands to several of them, so that the order can be seen.
+The pipe cannot distinguish them from real ones. Each records its events in a event_log that a test
+shares between several of them, to check the order.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from ccpipe.records import Records
 
 T = TypeVar("T")
 P = ParamSpec("P")
-Diary = list[tuple[str, Any]]
+EventLog = list[tuple[str, Any]]
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop whose clock jumps to the next timer instead of waiting for it.
 
-    An hour passes at once, and the same timers always come in the same order. Where no task can
-    ever go on it says so instead of hanging.
+    An hour passes at once, and the same timers always fire in the same order. If no task can
+    continue it raises instead of hanging.
     """
 
     clock = 0.0
@@ -82,17 +82,17 @@ def values(records: Iterable[Message]) -> list[Any]:
 
 
 class Part:
-    """A part that can be entered and left, and keeps a diary."""
+    """A part that can be entered and left, and keeps a event_log."""
 
-    def __init__(self, diary: Diary | None = None) -> None:
-        self.diary: Diary = [] if diary is None else diary
+    def __init__(self, event_log: EventLog | None = None) -> None:
+        self.event_log: EventLog = [] if event_log is None else event_log
 
     async def __aenter__(self) -> Self:
-        self.diary.append(("enter", type(self).__name__))
+        self.event_log.append(("enter", type(self).__name__))
         return self
 
     async def __aexit__(self, *exit_: object) -> None:
-        self.diary.append(("leave", type(self).__name__))
+        self.event_log.append(("leave", type(self).__name__))
 
 
 class ListSource(Part, Source[Any]):
@@ -113,9 +113,9 @@ class ListSource(Part, Source[Any]):
         stay: bool = False,
         fails: Exception | None = None,
         delays: Sequence[float] = (),
-        diary: Diary | None = None,
+        event_log: EventLog | None = None,
     ) -> None:
-        super().__init__(diary)
+        super().__init__(event_log)
         self.records = records
         self.upstream = upstream
         self.stay = stay
@@ -126,7 +126,7 @@ class ListSource(Part, Source[Any]):
         self.stopped = asyncio.Event()
 
     def stop(self) -> None:
-        self.diary.append(("stop", clock()))
+        self.event_log.append(("stop", clock()))
         self.stopped.set()
 
     async def batches(self) -> AsyncIterator[Batch[Any]]:
@@ -143,12 +143,12 @@ class ListSource(Part, Source[Any]):
             if self.stay:
                 await self.stopped.wait()
         finally:
-            self.diary.append(("closed", type(self).__name__))
+            self.event_log.append(("closed", type(self).__name__))
 
     def batch(self, number: int, records: Sequence[Message]) -> Batch[Any]:
         async def ack() -> None:
             await asyncio.sleep(0)
-            self.diary.append(("ack", number))
+            self.event_log.append(("ack", number))
             self.acked.append(number)
 
         origin = f"batch {number}"
@@ -157,7 +157,7 @@ class ListSource(Part, Source[Any]):
 
 
 class ListSink(Part, Sink[Any]):
-    """Keeps what is written; `answer` is asked first and may raise. A write takes `seconds`."""
+    """Keeps what is written; `answer` is called first and may raise. A write takes `seconds`."""
 
     takes = Lines
 
@@ -166,9 +166,9 @@ class ListSink(Part, Sink[Any]):
         answer: Callable[[Sequence[Message]], object] = lambda _: None,
         *,
         seconds: float = 0,
-        diary: Diary | None = None,
+        event_log: EventLog | None = None,
     ) -> None:
-        super().__init__(diary)
+        super().__init__(event_log)
         self.answer = answer
         self.seconds = seconds
         self.tries: list[float] = []
@@ -177,24 +177,24 @@ class ListSink(Part, Sink[Any]):
 
     async def write(self, records: Sequence[Message]) -> None:
         self.tries.append(clock())
-        self.diary.append(("try", values(records)))
+        self.event_log.append(("try", values(records)))
         await asyncio.sleep(self.seconds)
         self.answer(records)
         self.sizes.append(len(records))
         self.written.extend(records)
-        self.diary.append(("written", values(records)))
+        self.event_log.append(("written", values(records)))
 
 
 class ListDeadLetterSink(Part, DeadLetterSink):
-    """Keeps dead letters; `answer` is asked first and may raise."""
+    """Keeps dead letters; `answer` is called first and may raise."""
 
     def __init__(
         self,
         answer: Callable[[Sequence[DeadLetter]], object] = lambda _: None,
         *,
-        diary: Diary | None = None,
+        event_log: EventLog | None = None,
     ) -> None:
-        super().__init__(diary)
+        super().__init__(event_log)
         self.answer = answer
         self.letters: list[DeadLetter] = []
 
@@ -202,7 +202,7 @@ class ListDeadLetterSink(Part, DeadLetterSink):
         await asyncio.sleep(0)
         self.answer(letters)
         self.letters.extend(letters)
-        self.diary.append(("dead", [letter.original for letter in letters]))
+        self.event_log.append(("dead", [letter.original for letter in letters]))
 
     @property
     def numbers(self) -> list[int]:
@@ -213,7 +213,7 @@ class ListDeadLetterSink(Part, DeadLetterSink):
 
 
 class Failing:
-    """An answer that raises an error the first few times that it is asked."""
+    """An answer that raises an error the first few times that it is called."""
 
     def __init__(self, error: CcpipeError, times: float) -> None:
         self.error = error
@@ -240,7 +240,7 @@ class Delay(HoldingTranslator[Lines, Lines]):
         return self.feeds_seen - len(self.held) + 1 if self.held else None
 
     def feed(self, records: Lines) -> Lines:
-        """Keep what comes; return what was kept long enough. Numbers below 0 are rejected."""
+        """Keep records; return those kept long enough. Numbers below 0 are rejected."""
         self.feeds_seen += 1
         good = [r for r in records if not (isinstance(r.value, int) and r.value < 0)]
         rejected = [
@@ -260,13 +260,13 @@ class Delay(HoldingTranslator[Lines, Lines]):
         return to_lines(ready)
 
 
-class Notebook(HoldingTranslator[Lines, Lines]):
+class CommitRecorder(HoldingTranslator[Lines, Lines]):
     """Passes everything on, and writes down which feeds are committed, and when."""
 
     takes = gives = Lines
 
-    def __init__(self, diary: Diary) -> None:
-        self.diary = diary
+    def __init__(self, event_log: EventLog) -> None:
+        self.event_log = event_log
 
     def feed(self, records: Lines) -> Lines:
         return records
@@ -278,11 +278,11 @@ class Notebook(HoldingTranslator[Lines, Lines]):
         return Lines()
 
     def commit(self, feed: int) -> None:
-        self.diary.append(("noted", feed))
+        self.event_log.append(("noted", feed))
 
 
 async def run_until(seconds: float, *parts: Any, **options: Any) -> None:
-    """Run a pipe that is told to stop at a time."""
+    """Run a pipe that is stopped at a time."""
     stop = asyncio.Event()
     asyncio.get_running_loop().call_later(seconds, stop.set)
     await run(*parts, stop=stop, **options)

@@ -14,11 +14,11 @@ from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Message
 from ccpipe.pipeline import Limits, UnsyncedSink, run
 from tests.pipeline.parts import (
-    Diary,
+    CommitRecorder,
+    EventLog,
     ListDeadLetterSink,
     ListSink,
     ListSource,
-    Notebook,
     clock,
     made,
     play,
@@ -75,7 +75,7 @@ LIMITS = Limits(age=0, backoff=0.1)
 def test_acknowledged_records_survive_any_crash(
     crashes: list[float], delays: list[float], seconds: float, memory: int
 ) -> None:
-    """Whenever the store crashes, and however little memory may wait for its disk."""
+    """Whenever the store crashes, and however little memory records may use until they are safe."""
     sink = Forgetful(seconds=seconds)
     source = ListSource([made(n) for n in range(len(delays))], delays=delays)
 
@@ -93,8 +93,8 @@ def test_acknowledged_records_survive_any_crash(
     assert source.acked == list(range(len(delays)))
 
 
-def test_writes_do_not_wait_for_each_other() -> None:
-    """Many wait for their confirmation at once; one question answers for all that are due."""
+def test_confirmation_does_not_delay_further_writes() -> None:
+    """Many wait for their confirmation at once; one query of the uptime confirms all due ones."""
     sink = Forgetful()
     source = ListSource([made(n) for n in range(1000)], delays=[0.01] * 1000)
     play(run(source, sink, limits=LIMITS))
@@ -103,28 +103,28 @@ def test_writes_do_not_wait_for_each_other() -> None:
     assert sink.questions < 30
 
 
-def test_restarted_store_gets_in_order_what_it_may_have_lost() -> None:
+def test_restarted_store_gets_unconfirmed_batches_again_in_order() -> None:
     """Each batch once more; batches stay in order, so do the positions of translators."""
     sink = Forgetful()
-    diary: Diary = []
+    event_log: EventLog = []
     source = ListSource([made(n) for n in range(20)], delays=[1.0] * 20)
 
     async def main() -> None:
         asyncio.get_running_loop().call_later(10.5, sink.crash)
-        await run(source, sink, limits=LIMITS, translators=[Notebook(diary)])
+        await run(source, sink, limits=LIMITS, translators=[CommitRecorder(event_log)])
 
     play(main())
     assert source.acked == list(range(20))
     first: dict[float, None] = dict.fromkeys(values(sink.written))
     assert list(first) == list(range(20))
     assert 20 < len(sink.written) <= 32
-    noted = [number for what, number in diary if what == "noted"]
+    noted = [number for what, number in event_log if what == "noted"]
     assert noted == sorted(noted)
     assert noted[-1] == 20
 
 
-def test_rejected_records_are_dead_letters_before_the_store_is_safe() -> None:
-    """They are not held back with the others."""
+def test_rejected_records_are_dead_letters_before_confirmation() -> None:
+    """They are not delayed with the others."""
 
     def refuse(records: Sequence[Message]) -> None:
         if bad := [i for i, value in enumerate(values(records)) if value == 2]:
@@ -139,8 +139,8 @@ def test_rejected_records_are_dead_letters_before_the_store_is_safe() -> None:
 
 
 @pytest.mark.parametrize("upstream", [True, False])
-def test_store_that_stays_away_after_a_stop_leaves_records_unacknowledged(upstream: bool) -> None:
-    """Those without an upstream become dead letters, since nobody would send them again."""
+def test_store_unavailable_after_stop_leaves_records_unacknowledged(upstream: bool) -> None:
+    """Records without an upstream become dead letters, since they are not redelivered."""
     sink, letters = Forgetful(), ListDeadLetterSink()
     sink.is_silent = True
     source = ListSource([made(1), made(2)], upstream=upstream, stay=True)

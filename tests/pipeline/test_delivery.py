@@ -1,4 +1,4 @@
-"""Delivery: attempts, their time limits, and which item each record of a write came from."""
+"""Delivery: attempts, their time limits, and the item of each record of a write."""
 
 import asyncio
 from collections import Counter
@@ -36,7 +36,9 @@ SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=6)
 
 
 @given(SIZES, st.data())
-def test_each_record_knows_its_item_after_any_split(sizes: list[int], data: st.DataObject) -> None:
+def test_portion_keeps_item_of_each_record_after_any_split(
+    sizes: list[int], data: st.DataObject
+) -> None:
     """Halves and portions without bad records name the same origin for a record."""
     origins = [f"item {place}" for place, size in enumerate(sizes) for _ in range(size)]
     left = [portion(sizes)]
@@ -53,28 +55,28 @@ def test_each_record_knows_its_item_after_any_split(sizes: list[int], data: st.D
         assert sum(len(part.records) for part in kept) == len(each.records) - len(bad)
         for part in (each, *kept):
             for index, value in enumerate(values(part.records)):
-                assert part.letter(index, "bad").origin == origins[int(value)]
+                assert part.dead_letter(index, "bad").origin == origins[int(value)]
 
 
-def test_the_same_reason_is_logged_once_a_minute_for_hours(
+def test_attempts_log_same_reason_once_a_minute_for_hours(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Whoever looks at the log of the last minutes sees that it goes on."""
+    """The log of any few minutes shows that the failure continues."""
 
     async def main() -> None:
         async def fail() -> None:
             if clock() < 7200:
-                raise UnavailableError("the store is away")
+                raise UnavailableError("the store is unavailable")
 
         await Attempts(Limits(), Telemetry()).retry(fail, "sink")
 
     play(main())
-    assert 80 <= sum("the store is away" in each.message for each in caplog.records) <= 121
+    assert 80 <= sum("the store is unavailable" in each.message for each in caplog.records) <= 121
 
 
 @virtual
-async def test_other_errors_are_not_tried_again() -> None:
-    """Nor is a TimeoutError of the part itself taken for ours."""
+async def test_attempts_do_not_retry_other_errors() -> None:
+    """A TimeoutError of the part itself is not mistaken for ours."""
 
     async def fail(error: Exception) -> None:
         raise error
@@ -99,7 +101,7 @@ class Slow(ListSink, TimedSink[Lines]):
 
     async def write(self, records: Sequence[Message]) -> None:
         self.tries.append(clock())
-        self.written.extend(records)  # also those that nobody waits for any more
+        self.written.extend(records)  # also of abandoned writes
         seconds = self.needs(len(records))
         await asyncio.sleep(min(seconds, self.time_limit))
         if seconds > self.time_limit:
@@ -125,7 +127,7 @@ def test_store_slower_than_its_time_limit_gets_everything(
 ) -> None:
     """All is acknowledged, few records are stored more than once, and writes are large again.
 
-    They stay small only where the largest limit leaves no room.
+    They stay small only if the largest limit is too short.
     """
     sink = Slow(needs)
     source = ListSource([made(*range(n * LINES, (n + 1) * LINES)) for n in range(BATCHES)])
@@ -138,10 +140,10 @@ def test_store_slower_than_its_time_limit_gets_everything(
     assert len(sink.tries) < tries
 
 
-def test_raised_time_limit_is_logged_with_the_key_to_raise(
+def test_raised_time_limit_is_logged_with_key_to_raise(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The sink's own limit by its option, that of the pipe by the recipe's."""
+    """The sink's own limit by its option, the pipe's by the recipe's."""
     play(run(ListSource([made(1)]), Slow(constant)))
     assert "no answer in time; the time limit is now 20 s: raise sink.timeout" in caplog.text
     caplog.clear()
@@ -149,7 +151,7 @@ def test_raised_time_limit_is_logged_with_the_key_to_raise(
     assert "the write timed out; the time limit is now 60 s: raise batch.timeout" in caplog.text
 
 
-def test_time_limit_comes_down_when_the_store_is_fast_again() -> None:
+def test_time_limit_decreases_when_store_is_fast_again() -> None:
     """It is never below the configured one, nor above the maximum."""
     sink = Slow(constant)
     limit = TimeLimit(Limits(timeout=30), sink)
@@ -172,7 +174,7 @@ def test_single_timeout_changes_no_limit() -> None:
     assert (limit.seconds, sink.time_limit) == (30, 10)
 
 
-def test_configured_limit_above_the_maximum_is_kept() -> None:
+def test_configured_limit_above_maximum_is_kept() -> None:
     """So is the absence of any limit."""
     for configured in (1000.0, 0.0):
         sink = Slow(constant, time_limit=0)

@@ -1,4 +1,4 @@
-"""What passes between the parts, and parts of others that do not implement their interface."""
+"""Data passed between the parts, and parts that do not implement their interface."""
 
 import dataclasses
 import importlib
@@ -80,13 +80,13 @@ class YieldsNothing(Good):
 class Ungiving(Source):
     batches, stop = Good.batches, Good.stop
 
-class Burying(DeadLetterSink):
+class SynchronousDeadLetterSink(DeadLetterSink):
     def write(self, letters): ...
 
-class WithFaultyLetters(Good):
+class WithFaultyDeadLetterSink(Good):
     @property
     def dead_letter_sink(self):
-        return Burying()
+        return SynchronousDeadLetterSink()
 
 class Unfed(Translator):
     takes = gives = Lines
@@ -142,7 +142,7 @@ async def even_later(records): ...
 
 GROUPS = {
     "sinks": "Misspelt Synchronous Generating Untyped OfMessage Unchecked Underived function_sink",
-    "sources": "Good Endless StopsLater YieldsNothing Ungiving WithFaultyLetters",
+    "sources": "Good Endless StopsLater YieldsNothing Ungiving WithFaultyDeadLetterSink",
     "translators": "Unfed FedLater Ungiven Flushing FlushedLater even even_later",
     "codecs": "WriteOnly DerivedWriteOnly DecodesLater Recordless",
     "collectors": "Collects CollectsLater",
@@ -197,7 +197,7 @@ def built(group: str, name: str, **options: Any) -> Any:
     ],
 )
 def test_faulty_part_fails_when_it_is_built(group: str, name: str, fault: str) -> None:
-    """The error has its key path, its name, its class and what is missing."""
+    """The error has its key path, its name, its class and the missing method."""
     with pytest.raises(ConfigError) as caught:
         built(group, name)
     assert str(caught.value).startswith(f"r.toml: part: {name!r}: ccpipe_faulty.{name}: {fault}")
@@ -213,7 +213,7 @@ def test_faulty_part_fails_when_it_is_built(group: str, name: str, fault: str) -
 def test_faulty_collector_is_disabled_when_it_is_built(
     name: str, fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The other collectors go on; one log line names it and what is missing."""
+    """The other collectors continue; one log line names it and the missing method."""
     found = collectors(Site(cluster="c", publish=Publish()), None)
     assert name not in found
     assert "load" in found
@@ -222,13 +222,15 @@ def test_faulty_collector_is_disabled_when_it_is_built(
     )
 
 
-def test_faulty_dead_letter_sink_fails_before_the_first_batch() -> None:
-    """A source brings it; it is checked with the source."""
-    with pytest.raises(ConfigError, match="Burying: its method write must be an async def"):
-        check_fit(built("sources", "WithFaultyLetters"), (), ListSink())
+def test_faulty_dead_letter_sink_fails_before_first_batch() -> None:
+    """A source may have one; it is checked with the source."""
+    with pytest.raises(
+        ConfigError, match="SynchronousDeadLetterSink: its method write must be an async def"
+    ):
+        check_fit(built("sources", "WithFaultyDeadLetterSink"), (), ListSink())
 
 
-def test_pipe_refuses_faulty_parts_that_were_built_by_hand() -> None:
+def test_pipe_refuses_faulty_parts_built_by_hand() -> None:
     """A program without recipes gets the same errors; an abstract class is refused by Python."""
 
     class Hasty(Sink[Any]):
@@ -246,8 +248,8 @@ def test_pipe_refuses_faulty_parts_that_were_built_by_hand() -> None:
         Deaf()  # type: ignore[abstract]
 
 
-def test_function_translates_when_it_is_an_entry_point() -> None:
-    """Its further arguments are the options of its table; the type of records stays the same."""
+def test_function_is_translator_if_it_is_entry_point() -> None:
+    """Its further arguments are the options of its table; the type of records is unchanged."""
     source, sink = ListSource([made(1, 2, 3, 4, 5, 6)]), ListSink()
     play(run(source, sink, translators=[built("translators", "even")]))
     assert values(sink.written) == [2, 4, 6]
@@ -257,21 +259,21 @@ def test_function_translates_when_it_is_an_entry_point() -> None:
         built("translators", "even", devisor=3)
 
 
-def test_asynchronous_function_is_refused_as_a_translator() -> None:
+def test_asynchronous_function_is_refused_as_translator() -> None:
     """It would return a coroutine instead of records."""
     with pytest.raises(ConfigError, match="even_later: a translator must be a def"):
         Stages([built("translators", "even_later")], Lines)
 
 
-def test_batch_cannot_be_changed() -> None:
-    """Whoever has it sees what the source yielded."""
+def test_batch_is_immutable() -> None:
+    """Every part sees what the source yielded."""
     batch = Batch(Lines())
     with pytest.raises(dataclasses.FrozenInstanceError):
         batch.records = Lines()  # type: ignore[misc]
 
 
 def test_interfaces_have_few_optional_members() -> None:
-    """A reader takes them in at one sitting: what a part must have, and little that it may."""
+    """They are easy to learn: the required methods, and few optional ones."""
     classes = [each for _, each in inspect.getmembers(interfaces, inspect.isclass)]
     parts = [each for each in classes if issubclass(each, interfaces.Part | Translator)]
     optional = {
@@ -287,8 +289,8 @@ def test_interfaces_have_few_optional_members() -> None:
     assert len(optional) <= 8, sorted(optional)
 
 
-def test_a_dead_letter_in_a_log_says_where_why_and_what() -> None:
-    """One line, bounded however long the original is; no place where a store refused a record."""
+def test_dead_letter_is_logged_with_origin_reason_and_data() -> None:
+    """One line of bounded length; without an index in the payload for a refused record."""
     unreadable = DeadLetter(b"x" * 1000, "no field", "fox.metrics", line=3, offset=70)
     text = str(unreadable)
     assert text.startswith("dead letter from fox.metrics line 3, offset 70: no field: b'xxx")

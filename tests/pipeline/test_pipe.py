@@ -18,7 +18,7 @@ from ccpipe.pipeline.stages import Item
 from ccpipe.telemetry import Telemetry
 from tests.pipeline.parts import (
     Delay,
-    Diary,
+    EventLog,
     Failing,
     ListDeadLetterSink,
     ListSink,
@@ -31,8 +31,8 @@ from tests.pipeline.parts import (
 )
 
 
-def test_everything_arrives_in_order_in_one_write_at_the_end() -> None:
-    """What is smaller than a batch is written when the source ends, without waiting for age."""
+def test_pipe_writes_everything_in_order_at_end_of_source() -> None:
+    """A partial batch is written when the source ends, without waiting for its age."""
     source, sink = ListSource([made(1, 2), made(3), made(4, 5)]), ListSink()
     play(run(source, sink, limits=Limits(age=math.inf)))
     assert values(sink.written) == [1, 2, 3, 4, 5]
@@ -40,15 +40,15 @@ def test_everything_arrives_in_order_in_one_write_at_the_end() -> None:
     assert source.acked == [0, 1, 2]
 
 
-def test_writes_are_no_larger_than_the_limit() -> None:
+def test_writes_are_no_larger_than_limit() -> None:
     """Batches are gathered up to the limit on lines, and never cut."""
     source, sink = ListSource([made(n, n) for n in range(5)]), ListSink()
     play(run(source, sink, limits=Limits(lines=5)))
     assert sink.sizes == [4, 4, 2]
 
 
-def test_a_slow_source_is_written_by_age() -> None:
-    """Sequence[Message] are written when the oldest of them is as old as the limit."""
+def test_pipe_writes_records_of_slow_source_by_age() -> None:
+    """Records are written when the oldest of them reaches the age limit."""
     source = ListSource([made(1), made(2), made(3)], delays=[0, 7, 7])
     sink = ListSink()
     play(run(source, sink, limits=Limits(age=10)))
@@ -56,13 +56,13 @@ def test_a_slow_source_is_written_by_age() -> None:
     assert sink.sizes == [2, 1]
 
 
-def test_nothing_is_acknowledged_before_its_write_returned() -> None:
-    """Acknowledgements come once for each batch, after the write that holds it, in order."""
-    diary: Diary = []
-    source = ListSource([made(1), made(2), made(3), made(4)], diary=diary)
-    sink = ListSink(Failing(UnavailableError("away"), 3), seconds=1, diary=diary)
+def test_pipe_acknowledges_batches_after_their_write() -> None:
+    """Acknowledgements follow once for each batch, after the write that contains it, in order."""
+    event_log: EventLog = []
+    source = ListSource([made(1), made(2), made(3), made(4)], event_log=event_log)
+    sink = ListSink(Failing(UnavailableError("unavailable"), 3), seconds=1, event_log=event_log)
     play(run(source, sink, limits=Limits(lines=2)))
-    events = [(what, about) for what, about in diary if what in ("written", "ack")]
+    events = [(what, about) for what, about in event_log if what in ("written", "ack")]
     assert events == [
         ("written", [1, 2]),
         ("ack", 0),
@@ -74,8 +74,8 @@ def test_nothing_is_acknowledged_before_its_write_returned() -> None:
 
 
 @virtual
-async def test_a_source_without_end_is_not_read_beyond_memory() -> None:
-    """While the sink is stuck, what is held stays bounded; when it goes on, so does reading."""
+async def test_pipe_reads_endless_source_within_memory_limit() -> None:
+    """While the sink is stuck, memory is bounded; when it continues, so does reading."""
     telemetry, go, stop = Telemetry(), asyncio.Event(), asyncio.Event()
 
     class Stuck(ListSink):
@@ -95,15 +95,15 @@ async def test_a_source_without_end_is_not_read_beyond_memory() -> None:
     assert 16 * 1024 <= queued < 16 * 1024 + one
     go.set()
     while source.handed < 1000:
-        await asyncio.sleep(0)  # a timer would never come: virtual time stands while others run
+        await asyncio.sleep(0)  # a timer would never fire: virtual time stops while others run
     stop.set()
     await piping
     assert values(sink.written) == list(range(source.handed))
     assert source.acked == list(range(source.handed))
 
 
-def test_a_source_that_never_waits_does_not_starve_the_writer() -> None:
-    """A full batch is written before more is read, though the source never gives way."""
+def test_pipe_writes_although_source_never_waits() -> None:
+    """A full batch is written before more is read, though the source never yields control."""
     handed: list[int] = []
     source = ListSource(made(n) for n in range(100))
     sink = ListSink(lambda _: handed.append(source.handed))
@@ -138,7 +138,7 @@ def drop(_: Lines) -> Lines:
     ],
 )
 def test_translators_chain_and_flush(translators: Sequence[Any], expected: list[int]) -> None:
-    """Each gets what the one before hands on, at the end too; what is dropped is acknowledged."""
+    """Each gets the output of the previous one, also at the end; dropped ones are acknowledged."""
     source, sink = ListSource([made(1), made(2), made(3)]), ListSink()
     play(run(source, sink, translators=translators))
     assert values(sink.written) == expected
@@ -146,11 +146,17 @@ def test_translators_chain_and_flush(translators: Sequence[Any], expected: list[
 
 
 def test_parts_are_entered_downstream_first_and_left_upstream_first() -> None:
-    """A source finds its sink ready, and both find the sink of dead letters ready."""
-    diary: Diary = []
-    source = ListSource([made(1)], diary=diary)
-    play(run(source, ListSink(diary=diary), dead_letter_sink=ListDeadLetterSink(diary=diary)))
-    assert diary == [
+    """A source finds its sink ready, and both find the dead-letter sink ready."""
+    event_log: EventLog = []
+    source = ListSource([made(1)], event_log=event_log)
+    play(
+        run(
+            source,
+            ListSink(event_log=event_log),
+            dead_letter_sink=ListDeadLetterSink(event_log=event_log),
+        )
+    )
+    assert event_log == [
         ("enter", "ListDeadLetterSink"),
         ("enter", "ListSink"),
         ("enter", "ListSource"),
@@ -164,11 +170,11 @@ def test_parts_are_entered_downstream_first_and_left_upstream_first() -> None:
     ]
 
 
-def test_the_counters_say_what_happened() -> None:
-    """Read, written, writes, tries again and dead letters, each with the part it belongs to."""
+def test_counters_report_reads_writes_retries_and_dead_letters() -> None:
+    """Each with its part."""
     telemetry = Telemetry()
     source = ListSource([decode(b"a value=1 1\nbroken\n"), made(2, 3), made(4)])
-    sink = ListSink(Failing(UnavailableError("away"), 2), seconds=10)
+    sink = ListSink(Failing(UnavailableError("unavailable"), 2), seconds=10)
     play(run(source, sink, limits=Limits(lines=3, age=1), telemetry=telemetry))
 
     def count(name: str, part: str) -> float | None:
@@ -182,7 +188,7 @@ def test_the_counters_say_what_happened() -> None:
     assert telemetry.registry.get_sample_value("ccpipe_queued_bytes") == 0
 
 
-def test_ready_means_running_and_writing() -> None:
+def test_pipe_is_ready_while_running_and_writing() -> None:
     """Ready once the parts are entered, not while writes fail, and not after the end."""
 
     async def main() -> None:
@@ -200,13 +206,13 @@ def test_ready_means_running_and_writing() -> None:
                 await asyncio.sleep(2)
                 return self
 
-        def away_until_eight(_: Sequence[Message]) -> None:
+        def unavailable_until_eight(_: Sequence[Message]) -> None:
             if clock() < 8:
-                raise UnavailableError("away")
+                raise UnavailableError("unavailable")
 
         watching = asyncio.create_task(watch())
         source = Slow([made(1), made(2)], delays=[2, 10])
-        sink = ListSink(away_until_eight)
+        sink = ListSink(unavailable_until_eight)
         await run(source, sink, limits=Limits(age=0, backoff=0.4), telemetry=telemetry)
         watching.cancel()
         await asyncio.wait({watching})
@@ -216,10 +222,10 @@ def test_ready_means_running_and_writing() -> None:
     play(main())
 
 
-def test_a_refusal_is_an_answer() -> None:
-    """A sink that was away and then refuses a record for good is there: the pipe is ready."""
+def test_pipe_is_ready_after_rejection() -> None:
+    """A sink that was unavailable and then rejects a record is available."""
     telemetry = Telemetry()
-    answers = iter([UnavailableError("away"), RejectedError("too old")])
+    answers = iter([UnavailableError("unavailable"), RejectedError("too old")])
     was_ready: list[bool] = []
 
     def answer(records: Sequence[Message]) -> None:
@@ -233,7 +239,7 @@ def test_a_refusal_is_an_answer() -> None:
 
 
 class Scoped(Translator[Lines, Lines]):
-    """A translator whose result depends on what came before."""
+    """A translator whose result depends on earlier records."""
 
     takes = gives = Lines
 
@@ -255,7 +261,7 @@ class Shared(ListSource, SharedSource[Lines]):
 
 
 @pytest.mark.parametrize("scopes", [[], [0], [0, 1], [1, 2], [2, 0, 1]])
-def test_source_is_opened_with_the_largest_scope_of_the_translators(scopes: list[int]) -> None:
+def test_source_is_opened_with_largest_scope_of_translators(scopes: list[int]) -> None:
     """It then shares the work by node, or not at all."""
     source = Shared([made(1)])
     translators = [Scoped(Scope(scope)) for scope in scopes]
@@ -272,7 +278,7 @@ def test_source_can_be_used_again() -> None:
     assert (source.scope, values(sink.written)) == (Scope.RECORD, [1])
 
 
-def test_part_that_returns_something_else_than_it_says_ends_the_pipe() -> None:
+def test_part_that_returns_undeclared_type_ends_pipe() -> None:
     """The error names it, what it returned and what was expected."""
     source = ListSource([made(1)])
     with pytest.raises(TypeError, match="list returned list; expected Lines"):
@@ -280,36 +286,36 @@ def test_part_that_returns_something_else_than_it_says_ends_the_pipe() -> None:
     assert source.acked == []
 
 
-AWAY = UnavailableError("away")
+UNAVAILABLE = UnavailableError("unavailable")
 
 
-class Moody(ListSink):
-    """Answers each try as the list says: takes a while, is away, refuses odd numbers."""
+class UnreliableSink(ListSink):
+    """Responds to each write by a list: takes a while, is unavailable, rejects odd numbers."""
 
-    def __init__(self, moods: Sequence[str], ever_after: str) -> None:
+    def __init__(self, outcomes: Sequence[str], ever_after: str) -> None:
         super().__init__()
-        self.moods = iter(moods)
+        self.outcomes = iter(outcomes)
         self.ever_after = ever_after
 
     async def write(self, records: Sequence[Message]) -> None:
-        mood = next(self.moods, self.ever_after)
-        await asyncio.sleep({"slow": 1, "away slowly": 1}.get(mood, 0))
-        if mood.startswith("away"):
-            raise AWAY
-        if mood == "refuses" and any(value % 2 for value in values(records)):
+        outcome = next(self.outcomes, self.ever_after)
+        await asyncio.sleep({"slow": 1, "unavailable slowly": 1}.get(outcome, 0))
+        if outcome.startswith("unavailable"):
+            raise UNAVAILABLE
+        if outcome == "rejects" and any(value % 2 for value in values(records)):
             raise RejectedError("odd")
         self.written.extend(records)
 
 
-moods = st.sampled_from(["well", "slow", "away", "away slowly", "refuses"])
+OUTCOMES = st.sampled_from(["well", "slow", "unavailable", "unavailable slowly", "rejects"])
 
 
 @given(
     sizes=st.lists(st.integers(0, 3), max_size=12),
     delays=st.lists(st.sampled_from([0, 0, 0.5, 1]), max_size=12),
-    moods=st.lists(moods, max_size=20),
-    # A sink that never comes back needs a stop to end the pipe, and dead letters that can be kept.
-    ever_after=st.sampled_from([("well", 0), ("well", 3), ("away", 0)]),
+    outcomes=st.lists(OUTCOMES, max_size=20),
+    # A sink that stays unavailable needs a stop to end the pipe, and a working dead-letter sink.
+    ever_after=st.sampled_from([("well", 0), ("well", 3), ("unavailable", 0)]),
     seconds=st.sampled_from([0, 0.5, 1, 2, 5]),
     memory=st.sampled_from([1, 2048, 2**20]),
     lines=st.integers(1, 6),
@@ -317,10 +323,10 @@ moods = st.sampled_from(["well", "slow", "away", "away slowly", "refuses"])
     upstream=st.booleans(),
     fails=st.booleans(),
 )
-def test_nothing_is_ever_lost(
+def test_pipe_loses_nothing(
     sizes: list[int],
     delays: list[float],
-    moods: list[str],
+    outcomes: list[str],
     ever_after: tuple[str, int],
     seconds: float,
     memory: int,
@@ -329,7 +335,7 @@ def test_nothing_is_ever_lost(
     upstream: bool,
     fails: bool,
 ) -> None:
-    """Whatever fails and whenever it stops: each record is written, a dead letter or comes again.
+    """Whatever fails, whenever it stops: each record is written, a dead letter or redelivered.
 
     It is never both written and a dead letter, order is kept, and nothing is acknowledged that is
     not safe.
@@ -339,9 +345,11 @@ def test_nothing_is_ever_lost(
     ]
     error = DataError("broken") if fails else None
     source = ListSource(payloads, upstream=upstream, delays=delays, fails=error)
-    mood, dead = ever_after
-    kept = ListDeadLetterSink(Failing(AWAY, 0 if {"away", "away slowly"} & set(moods) else dead))
-    sink = Moody(moods, mood)
+    outcome, dead = ever_after
+    kept = ListDeadLetterSink(
+        Failing(UNAVAILABLE, 0 if {"unavailable", "unavailable slowly"} & set(outcomes) else dead)
+    )
+    sink = UnreliableSink(outcomes, outcome)
     limits = Limits(lines=lines, memory=memory, age=age, grace=2, backoff=0.5)
     telemetry = Telemetry()
 

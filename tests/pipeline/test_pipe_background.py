@@ -30,7 +30,7 @@ from tests.pipeline.parts import ListSink, ListSource, made, play, run_until, ru
 
 
 class UnexpectedError(Exception):
-    """An error that nobody expects."""
+    """An unexpected error."""
 
 
 def fail(*_: object) -> None:
@@ -42,7 +42,7 @@ async def fail_later(*_: object) -> None:
 
 
 class Holding(HoldingTranslator[Lines, Lines]):
-    """Holds back what it gets, and fails when it is fed without records."""
+    """Withholds its records, and fails when it is fed without any."""
 
     takes = gives = Lines
 
@@ -63,8 +63,8 @@ class Holding(HoldingTranslator[Lines, Lines]):
         return 1 if self.held else None
 
 
-def test_pipe_ends_when_a_translator_fails_while_nothing_arrives() -> None:
-    """What it held is written, and the error is raised: without it the pipe would go on idly."""
+def test_pipe_ends_when_translator_fails_while_nothing_arrives() -> None:
+    """Its withheld records are written, and the error is raised: the pipe would idle otherwise."""
     source, sink = ListSource([made(1, 2)], stay=True), ListSink()
     with pytest.raises(UnexpectedError):
         play(run(source, sink, translators=[Holding()]))
@@ -73,21 +73,21 @@ def test_pipe_ends_when_a_translator_fails_while_nothing_arrives() -> None:
 
 
 class Unstoppable(ListSource):
-    """Fails when it is asked to end."""
+    """Fails when it is stopped."""
 
     def stop(self) -> None:
         fail()
 
 
 def test_pipe_ends_although_its_source_cannot_be_stopped() -> None:
-    """It is read no further; what it handed over is written."""
+    """It is not read further; batches handed over are written."""
     source, sink = Unstoppable([made(1)], stay=True), ListSink()
     with pytest.raises(UnexpectedError):
         play(run_until(5, source, sink))
     assert values(sink.written) == [1]
 
 
-async def test_pipe_ends_when_a_task_of_its_sink_fails(
+async def test_pipe_ends_when_task_of_its_sink_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The error is logged at once, and raised once the rest is written."""
@@ -111,18 +111,18 @@ def nats_source(site: Site, monkeypatch: pytest.MonkeyPatch, name: str) -> Sourc
 
 
 @pytest.mark.parametrize("name", ["pull", "alive", "unread"])
-async def test_pipe_ends_when_a_task_of_its_nats_source_fails(
+async def test_pipe_ends_when_task_of_its_nats_source_fails(
     site: Site, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """None of them is dispensable."""
+    """Each of them is indispensable."""
     with pytest.raises(UnexpectedError):
         await asyncio.wait_for(run(nats_source(site, monkeypatch, name), ListSink()), 60)
 
 
-async def test_pipe_ends_when_the_task_of_its_mqtt_source_fails(
+async def test_pipe_ends_when_task_of_its_mqtt_source_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It would be deaf."""
+    """It would receive nothing more."""
     site = Site(cluster="fox", hostname="n1")
     source = MqttSource(site=site, telemetry=Telemetry())
     monkeypatch.setattr("ccpipe.bus.mqtt.source.Session", fail)
@@ -141,7 +141,7 @@ class Consumer:
         """End."""
 
 
-async def test_pipe_ends_when_the_task_of_its_kafka_source_fails(
+async def test_pipe_ends_when_task_of_its_kafka_source_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without commits everything would be delivered again after the next start."""
@@ -158,10 +158,10 @@ async def test_pipe_ends_when_the_task_of_its_kafka_source_fails(
         await asyncio.wait_for(run(source, ListSink()), 60)
 
 
-async def test_server_that_cannot_be_restarted_ends_the_pipe(
+async def test_server_that_cannot_be_restarted_ends_pipe(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A source may hold one; an error of the system, such as no more processes, is retried."""
+    """A source may run one; a system error, such as no more processes, is retried."""
     errors = [OSError(11, "Resource temporarily unavailable"), UnexpectedError("unexpected")]
 
     async def start(_: NatsServer) -> None:
@@ -199,10 +199,10 @@ class Repeating(Source[Any]):
 
 
 @pytest.mark.parametrize("name", ["compaction", "closed files"])
-async def test_pipe_goes_on_while_housekeeping_of_its_sink_fails(
+async def test_pipe_continues_while_housekeeping_of_its_sink_fails(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Data are stored without it: it is logged and tried again."""
+    """Data are stored without it: the error is logged and housekeeping retried."""
     calls: list[object] = []
 
     def fail_again(*_: object) -> None:
@@ -214,17 +214,17 @@ async def test_pipe_goes_on_while_housekeeping_of_its_sink_fails(
     if name == "closed files":
         sink = FileSink(path=str(tmp_path / "a.lp"), keep=1)
         monkeypatch.setattr("ccpipe.sinks.file.RETENTION_SECONDS", 0.01)
-        monkeypatch.setattr(sink, "_look_after_closed_files", fail_again)
+        monkeypatch.setattr(sink, "_maintain_closed_files", fail_again)
     sink.limits = type(sink.limits)(age=0.01)
     async with running(Repeating(), sink):
         await eventually(lambda: len(calls) > 2)
     assert "UnexpectedError: unexpected" in caplog.text
 
 
-async def test_step_whose_file_cannot_be_written_is_tried_again(
+async def test_step_is_retried_if_its_file_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An unexpected error costs neither the other steps nor the sink."""
+    """An unexpected error affects neither the other steps nor the sink."""
     calls: list[object] = []
 
     def fail_again(name: object) -> None:

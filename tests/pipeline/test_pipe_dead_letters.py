@@ -1,4 +1,4 @@
-"""``run()`` where records or lines are refused: each costs only itself, and is kept."""
+"""``run()`` with rejected records or lines: each is kept, and others are unaffected."""
 
 import itertools
 import math
@@ -15,7 +15,7 @@ from ccpipe.pipeline import DeadLetter, Limits, run
 from ccpipe.pipeline.delivery import AT_ONCE, Attempts, DeadLetterWriter
 from ccpipe.telemetry import Telemetry
 from tests.pipeline.parts import (
-    Diary,
+    EventLog,
     Failing,
     ListDeadLetterSink,
     ListSink,
@@ -57,10 +57,10 @@ def batches(total: int, cuts: Sequence[int], *, columns: bool) -> list[Sequence[
 
 
 @given(data=st.data(), total=st.integers(0, 40), columns=st.booleans(), encoding=st.booleans())
-def test_bad_records_are_found_wherever_they_are(
+def test_pipe_finds_bad_records_at_any_position(
     data: st.DataObject, total: int, columns: bool, encoding: bool
 ) -> None:
-    """Any of them may be bad, in batches of any size, whether the store names all, some or none.
+    """Of any number, in batches of any size, whether the store names all, some or none.
 
     The good ones are written once and in order, the bad ones are dead letters with the reason.
     """
@@ -83,8 +83,8 @@ def test_bad_records_are_found_wherever_they_are(
     assert telemetry.total(telemetry.dead) == len(bad)
 
 
-def test_a_store_that_names_one_bad_record_at_a_time_may_do_so_for_ever() -> None:
-    """Many refusals, each of one record, are no deeper than one."""
+def test_pipe_accepts_any_number_of_single_rejections() -> None:
+    """Many rejections of one record each cause no recursion."""
     total = 1500
     sink = ListSink(Picky(set(range(total)), named=1))
     kept = ListDeadLetterSink()
@@ -92,16 +92,16 @@ def test_a_store_that_names_one_bad_record_at_a_time_may_do_so_for_ever() -> Non
     assert sorted(kept.numbers) == list(range(total))
 
 
-def test_halving_takes_a_logarithm_of_writes() -> None:
-    """One bad record among a thousand costs some twenty writes, not a thousand."""
+def test_halving_takes_logarithm_of_writes() -> None:
+    """One bad record among a thousand takes some twenty writes, not a thousand."""
     sink = ListSink(Picky({617}))
     play(run(ListSource([made(*range(1024))]), sink, dead_letter_sink=ListDeadLetterSink()))
     assert len(sink.tries) == 1 + 2 * 10
 
 
 @pytest.mark.parametrize("indices", [[-1], [2], [99, -5]])
-def test_indices_that_cannot_be_are_not_believed(indices: list[int]) -> None:
-    """A store that names records which were not written is taken to have named none."""
+def test_pipe_ignores_impossible_indices(indices: list[int]) -> None:
+    """A store that names records which were not written counts as having named none."""
 
     def answer(records: Sequence[Message]) -> None:
         if 1 in values(records):
@@ -114,44 +114,44 @@ def test_indices_that_cannot_be_are_not_believed(indices: list[int]) -> None:
 
 
 @pytest.mark.parametrize("named", [0, 1])
-def test_a_letter_for_a_refused_record_is_a_line_with_reason_and_origin(named: int) -> None:
-    """The letter reads as line protocol again, with its own time and the batch it came with."""
+def test_dead_letter_of_rejected_record_is_line_with_reason_and_origin(named: int) -> None:
+    """It is line protocol again, with the record's time and the origin of its batch."""
     kept = ListDeadLetterSink()
     sink = ListSink(Picky({2}, named=named))
     play(run(ListSource([made(0, 1), made(2)]), sink, dead_letter_sink=kept))
     assert kept.letters == [DeadLetter(b"m,hostname=n1,type=node value=2i 2", "refused", "batch 1")]
 
 
-def test_a_record_that_no_line_can_hold_is_a_dead_letter_as_python_writes_it() -> None:
-    """What cannot be encoded is still kept, readable for whoever looks."""
+def test_dead_letter_of_record_that_cannot_be_encoded_is_its_repr() -> None:
+    """It is kept and readable."""
     kept = ListDeadLetterSink()
     record = Message("m", {"hostname": "n1"}, math.nan, 1)
     play(run(ListSource([to_lines([record])]), ListSink(), dead_letter_sink=kept))
     [letter] = kept.letters
     assert letter.original == repr(record).encode()
-    assert letter.reason.endswith("nan cannot be a value in line protocol")
+    assert letter.reason.endswith("nan is not a valid value in line protocol")
 
 
-def test_lines_that_could_not_be_read_are_dead_letters_with_their_place() -> None:
-    """Everything else of the payload is written; acknowledgement waits for both."""
-    diary: Diary = []
+def test_undecodable_lines_are_dead_letters_with_their_position() -> None:
+    """The rest of the payload is written; acknowledgement waits for both."""
+    event_log: EventLog = []
     lines = decode(b"a value=1 1\nbroken\nb value=2 2\nc value= 3\n")
     expected = [
         DeadLetter(bad.original, str(bad.rule), "batch 0", bad.line, bad.offset)
         for bad in lines.rejected
     ]
     assert [(bad.original, bad.line) for bad in expected] == [(b"broken", 2), (b"c value= 3", 4)]
-    source = ListSource([lines], diary=diary)
-    sink, kept = ListSink(diary=diary), ListDeadLetterSink(diary=diary)
+    source = ListSource([lines], event_log=event_log)
+    sink, kept = ListSink(event_log=event_log), ListDeadLetterSink(event_log=event_log)
     play(run(source, sink, dead_letter_sink=kept))
     assert values(sink.written) == [1, 2]
     assert kept.letters == expected
-    ends = [what for what, _ in diary if what in ("written", "dead", "ack")]
+    ends = [what for what, _ in event_log if what in ("written", "dead", "ack")]
     assert ends == ["written", "dead", "ack"]
 
 
-def test_a_payload_of_nothing_but_bad_lines_is_acknowledged() -> None:
-    """There is nothing to write, and no reason to get it again."""
+def test_payload_of_bad_lines_only_is_acknowledged() -> None:
+    """Nothing is left to write, and redelivery is useless."""
     source, sink, kept = ListSource([decode(b"broken\n")]), ListSink(), ListDeadLetterSink()
     play(run(source, sink, dead_letter_sink=kept))
     assert [letter.original for letter in kept.letters] == [b"broken"]
@@ -159,8 +159,8 @@ def test_a_payload_of_nothing_but_bad_lines_is_acknowledged() -> None:
     assert sink.tries == []
 
 
-def test_translators_do_not_lose_the_bad_lines() -> None:
-    """A translator hands on other records: what could not be read before it is a dead letter."""
+def test_translators_do_not_lose_bad_lines() -> None:
+    """A translator returns new records; lines rejected before it are dead letters."""
 
     def nothing(_: Lines) -> Lines:
         return Lines()
@@ -171,22 +171,22 @@ def test_translators_do_not_lose_the_bad_lines() -> None:
     assert [letter.original for letter in kept.letters] == [b"broken"]
 
 
-def test_a_dead_letter_sink_that_is_away_holds_up_the_acknowledgement() -> None:
-    """It is tried until it works; letters are written once, and then the batch is acknowledged."""
-    diary: Diary = []
+def test_unavailable_dead_letter_sink_delays_acknowledgement() -> None:
+    """It is retried until it works; each is written once, and then the batch is acknowledged."""
+    event_log: EventLog = []
     telemetry = Telemetry()
-    source = ListSource([decode(b"a value=1 1\nbroken\n")], diary=diary)
-    kept = ListDeadLetterSink(Failing(UnavailableError("full"), 5), diary=diary)
+    source = ListSource([decode(b"a value=1 1\nbroken\n")], event_log=event_log)
+    kept = ListDeadLetterSink(Failing(UnavailableError("full"), 5), event_log=event_log)
     play(run(source, ListSink(), dead_letter_sink=kept, telemetry=telemetry))
-    assert [what for what, _ in diary if what in ("dead", "ack")] == ["dead", "ack"]
+    assert [what for what, _ in event_log if what in ("dead", "ack")] == ["dead", "ack"]
     assert telemetry.total(telemetry.retries) == 5
     assert telemetry.total(telemetry.dead) == 1
 
 
-def test_a_letter_that_the_sink_refuses_does_not_end_the_pipe(
+def test_dead_letter_refused_by_its_sink_does_not_end_pipe(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The others are written; that one is at least named in the log."""
+    """The others are written; that one is logged."""
 
     def answer(letters: Sequence[DeadLetter]) -> None:
         if any(letter.original == b"poison" for letter in letters):
@@ -203,10 +203,10 @@ def test_a_letter_that_the_sink_refuses_does_not_end_the_pipe(
     assert "too large" in lost
 
 
-def test_without_a_dead_letter_sink_letters_are_logged_and_counted(
+def test_dead_letters_are_logged_and_counted_without_sink(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The log is not flooded: ten of them are shown, the rest is a number."""
+    """The log is not flooded: it has ten of them, and the number of the others."""
     telemetry = Telemetry()
     source = ListSource([decode(b"broken\n" * 1000)])
     play(run(source, ListSink(), telemetry=telemetry))
@@ -217,8 +217,8 @@ def test_without_a_dead_letter_sink_letters_are_logged_and_counted(
     assert "990 more" in texts[-1]
 
 
-def test_refusals_are_logged_together_too(caplog: pytest.LogCaptureFixture) -> None:
-    """A store that refuses everything, record by record, does not flood the log either."""
+def test_rejections_are_logged_together(caplog: pytest.LogCaptureFixture) -> None:
+    """A store that rejects everything, record by record, does not flood the log."""
     kept = ListDeadLetterSink()
     source = ListSource([made(*range(500))])
     play(run(source, ListSink(Picky(set(range(500)))), dead_letter_sink=kept))
@@ -226,8 +226,8 @@ def test_refusals_are_logged_together_too(caplog: pytest.LogCaptureFixture) -> N
     assert len(caplog.records) == 11
 
 
-def test_a_refused_write_is_not_tried_again_as_it_was() -> None:
-    """Rejection is for good: no pause, no second try of the same records."""
+def test_pipe_does_not_retry_rejected_write() -> None:
+    """Rejection is permanent: no pause, no second attempt with the same records."""
     sink = ListSink(Picky({0}))
 
     async def main() -> float:
@@ -238,8 +238,8 @@ def test_a_refused_write_is_not_tried_again_as_it_was() -> None:
     assert len(sink.tries) == 1
 
 
-def test_a_payload_of_bad_lines_makes_a_bounded_number_of_letters() -> None:
-    """Nothing of it is lost: the last letter holds the lines that have none of their own."""
+def test_payload_of_bad_lines_makes_bounded_number_of_dead_letters() -> None:
+    """Nothing of it is lost: the last one contains the remaining lines."""
     telemetry = Telemetry()
     payload = b"".join(b"bad%d\n" % n for n in range(5000))
     source, kept = ListSource([decode(payload)]), ListDeadLetterSink()
@@ -253,7 +253,7 @@ def test_a_payload_of_bad_lines_makes_a_bounded_number_of_letters() -> None:
     assert source.acked == [0]
 
 
-def test_letters_are_written_some_at_a_time() -> None:
+def test_dead_letters_are_written_in_bounded_portions() -> None:
     """Each once, in their order."""
     sizes: list[int] = []
     kept = ListDeadLetterSink(lambda letters: sizes.append(len(letters)))

@@ -1,4 +1,4 @@
-"""``run()`` where source, sink or the sink of dead letters fail, or where it is told to stop."""
+"""``run()`` if source, sink or dead-letter sink fail, or if it is stopped."""
 
 import asyncio
 import itertools
@@ -15,7 +15,7 @@ from ccpipe.pipeline import Batch, HoldingTranslator, Limits, run
 from ccpipe.telemetry import Telemetry
 from tests.pipeline.parts import (
     Delay,
-    Diary,
+    EventLog,
     Failing,
     ListDeadLetterSink,
     ListSink,
@@ -28,12 +28,12 @@ from tests.pipeline.parts import (
     virtual,
 )
 
-AWAY = UnavailableError("away")
+UNAVAILABLE = UnavailableError("unavailable")
 
 
-def test_an_unavailable_sink_is_tried_until_it_works() -> None:
-    """However long it takes; pauses grow up to the back-off, and no two nodes pause alike."""
-    source, sink = ListSource([made(1), made(2)]), ListSink(Failing(AWAY, 1000))
+def test_pipe_retries_unavailable_sink_until_it_works() -> None:
+    """However long it takes; pauses grow up to the limit, with jitter between nodes."""
+    source, sink = ListSource([made(1), made(2)]), ListSink(Failing(UNAVAILABLE, 1000))
     play(run(source, sink, limits=Limits(backoff=30)))
     assert values(sink.written) == [1, 2]
     assert source.acked == [0, 1]
@@ -44,8 +44,8 @@ def test_an_unavailable_sink_is_tried_until_it_works() -> None:
     assert len(set(pauses[9:])) > 900
 
 
-def test_a_pipe_that_is_told_to_stop_writes_what_is_in_hand() -> None:
-    """The source is asked to end; what it has handed over is written, as long as writes succeed."""
+def test_stopped_pipe_writes_remaining_batches() -> None:
+    """The source is stopped; batches handed over are written, as long as writes succeed."""
     source = ListSource([made(n) for n in range(5)], stay=True)
     sink = ListSink(seconds=1.9)
     play(run_until(1, source, sink, limits=Limits(lines=1, grace=3)))
@@ -55,8 +55,8 @@ def test_a_pipe_that_is_told_to_stop_writes_what_is_in_hand() -> None:
 
 @pytest.mark.parametrize("has_upstream", [True, False])
 @virtual
-async def test_told_to_stop_a_write_that_hangs_is_given_up(has_upstream: bool) -> None:
-    """After the grace: an upstream hands it over again, else it is kept as dead letters."""
+async def test_stopped_pipe_abandons_hanging_write(has_upstream: bool) -> None:
+    """After the grace period: upstream redelivers the batch, else it becomes dead letters."""
     source = ListSource([made(1)], stay=True, upstream=has_upstream)
     sink, kept = ListSink(seconds=10**6), ListDeadLetterSink()
     limits = Limits(age=0, grace=3, timeout=60)
@@ -66,8 +66,8 @@ async def test_told_to_stop_a_write_that_hangs_is_given_up(has_upstream: bool) -
     assert (kept.numbers, source.acked) == ([] if has_upstream else [1], [])
 
 
-def test_a_write_that_cannot_be_given_up_is_waited_for() -> None:
-    """A timeout of 0 is that of a disk in a thread."""
+def test_pipe_waits_for_write_that_cannot_be_abandoned() -> None:
+    """A timeout of 0 belongs to a disk in a thread."""
     source, sink = ListSource([made(1)], stay=True), ListSink(seconds=1000)
     play(run_until(1, source, sink, limits=Limits(age=0, timeout=0)))
     assert (values(sink.written), source.acked) == ([1], [0])
@@ -81,10 +81,10 @@ class SlowSink(ListSink):
         await super().write(records)
 
 
-def test_what_takes_too_long_is_tried_with_half() -> None:
+def test_timed_out_write_is_retried_in_halves() -> None:
     """So a slow store advances; nothing is written twice, order stays, all is acknowledged.
 
-    The second time in a row the limit is doubled too.
+    After a second timeout in a row the limit is doubled too.
     """
     batches = [made(*range(start, start + 10)) for start in range(0, 100, 10)]
     sink = SlowSink()
@@ -97,24 +97,24 @@ def test_what_takes_too_long_is_tried_with_half() -> None:
 
 
 def test_batches_are_acknowledged_as_they_are_written() -> None:
-    """Not only when the last of those that were joined is."""
-    diary: Diary = []
+    """Not only after the last of those joined."""
+    event_log: EventLog = []
     batches = [made(*range(start, start + 10)) for start in range(0, 40, 10)]
-    source, sink = ListSource(batches, diary=diary), SlowSink(diary=diary)
+    source, sink = ListSource(batches, event_log=event_log), SlowSink(event_log=event_log)
     play(run(source, sink, limits=Limits(timeout=15, lines=40)))
-    events = [what for what, _ in diary if what in ("ack", "written")]
+    events = [what for what, _ in event_log if what in ("ack", "written")]
     assert events.index("ack") < len(events) - events[::-1].index("written") - 1
 
 
-def test_a_single_record_that_takes_too_long_is_tried_until_it_works() -> None:
-    """There is nothing left to halve."""
+def test_timed_out_single_record_is_retried_until_it_works() -> None:
+    """It cannot be halved."""
     sink = ListSink(Failing(TimedOutError("slow"), 5))
     source = ListSource([made(1)])
     play(run(source, sink))
     assert (values(sink.written), source.acked, len(sink.tries)) == ([1], [0], 6)
 
 
-def test_after_a_slow_time_writes_grow_again() -> None:
+def test_writes_grow_again_after_slow_period() -> None:
     """The bound doubles with each write that succeeds at it."""
     sink = ListSink(Failing(TimedOutError("slow"), 3))
     source = ListSource([made(*range(n * 64, n * 64 + 64)) for n in range(10)])
@@ -125,8 +125,7 @@ def test_after_a_slow_time_writes_grow_again() -> None:
 
 
 @virtual
-async def test_a_pipe_may_be_told_to_stop_before_it_starts() -> None:
-    """Then nothing is read."""
+async def test_pipe_stopped_before_it_starts_reads_nothing() -> None:
     source, sink, stop = ListSource([made(1)], stay=True), ListSink(), asyncio.Event()
     stop.set()
     await run(source, sink, stop=stop)
@@ -135,11 +134,11 @@ async def test_a_pipe_may_be_told_to_stop_before_it_starts() -> None:
 
 
 @virtual
-async def test_a_sink_that_fails_after_the_stop_is_tried_for_the_grace() -> None:
-    """Then the error comes out; a batch with an upstream is neither acknowledged nor a letter."""
+async def test_failing_sink_is_retried_for_grace_period_after_stop() -> None:
+    """Then the error is raised; a batch with an upstream is not acknowledged nor a dead letter."""
     source, kept = ListSource([made(1), made(2)], stay=True), ListDeadLetterSink()
-    sink = ListSink(Failing(AWAY, math.inf))
-    with pytest.raises(UnavailableError, match="away"):
+    sink = ListSink(Failing(UNAVAILABLE, math.inf))
+    with pytest.raises(UnavailableError, match="unavailable"):
         await run_until(50, source, sink, dead_letter_sink=kept, limits=Limits(grace=3))
     assert 53 <= clock() <= 53.2
     assert [at for at in sink.tries if at < 50]
@@ -149,28 +148,28 @@ async def test_a_sink_that_fails_after_the_stop_is_tried_for_the_grace() -> None
 
 
 @virtual
-async def test_the_stop_cuts_a_long_pause_short() -> None:
-    """A sink that is there again when the pipe is stopped gets everything at once."""
+async def test_stop_ends_long_pause() -> None:
+    """A sink that is available again when the pipe is stopped gets everything at once."""
 
-    def away_until_stopped(_: Sequence[Message]) -> None:
+    def unavailable_until_stopped(_: Sequence[Message]) -> None:
         if not source.stopped.is_set():
-            raise AWAY
+            raise UNAVAILABLE
 
-    source, sink = ListSource([made(1)], stay=True), ListSink(away_until_stopped)
+    source, sink = ListSource([made(1)], stay=True), ListSink(unavailable_until_stopped)
     await run_until(1000, source, sink, limits=Limits(backoff=600))
     assert clock() == 1000
     assert source.acked == [0]
 
 
 @virtual
-async def test_the_stop_and_a_failure_at_the_same_moment_leave_the_grace() -> None:
-    """A write that fails in the very step in which the pipe is stopped is tried again."""
+async def test_grace_period_applies_if_stop_and_failure_coincide() -> None:
+    """A write that fails in the very step in which the pipe is stopped is retried."""
     stop = asyncio.Event()
 
     def stop_and_fail(_: Sequence[Message]) -> None:
         if not stop.is_set():
             stop.set()
-            raise AWAY
+            raise UNAVAILABLE
 
     sink = ListSink(stop_and_fail)
     await run(ListSource([made(1)]), sink, stop=stop)
@@ -178,27 +177,31 @@ async def test_the_stop_and_a_failure_at_the_same_moment_leave_the_grace() -> No
 
 
 @virtual
-async def test_what_nobody_would_hand_over_again_is_a_dead_letter() -> None:
-    """Wherever it is: in the sink's hands, in the queue, before it, in a translator's window."""
+async def test_undelivered_records_without_upstream_are_dead_letters() -> None:
+    """Wherever they are: in the sink, in the queue, before it, in a translator's window."""
     payloads: list[Sequence[Message]] = [made(n) for n in range(20)]
     source = ListSource(payloads, upstream=False, stay=True)
-    sink, kept, telemetry = ListSink(Failing(AWAY, math.inf)), ListDeadLetterSink(), Telemetry()
+    sink, kept, telemetry = (
+        ListSink(Failing(UNAVAILABLE, math.inf)),
+        ListDeadLetterSink(),
+        Telemetry(),
+    )
     ways: dict[str, Any] = {"translators": [Delay(1)], "telemetry": telemetry}
     limits = Limits(lines=2, memory=8 * 1024)
     with pytest.raises(UnavailableError):
         await run_until(60, source, sink, dead_letter_sink=kept, limits=limits, **ways)
-    assert 8 < source.handed < 20  # the source was held up by then, and asked to end
+    assert 8 < source.handed < 20  # the source was blocked by then, and stopped
     assert kept.numbers == list(range(source.handed))
-    assert {letter.reason for letter in kept.letters} == {"not delivered: away"}
+    assert {letter.reason for letter in kept.letters} == {"not delivered: unavailable"}
     assert telemetry.total(telemetry.dead) == source.handed
 
 
 @pytest.mark.parametrize("upstream", [True, False])
-def test_bad_lines_that_nobody_would_hand_over_again_are_dead_letters_too(upstream: bool) -> None:
-    """They are kept beside the good ones that were not delivered; otherwise both come again."""
+def test_undelivered_bad_lines_without_upstream_are_dead_letters(upstream: bool) -> None:
+    """They are kept with the undelivered good ones; with an upstream both are redelivered."""
     kept = ListDeadLetterSink()
     source = ListSource([decode(b"a value=1 1\nbroken\n")], upstream=upstream)
-    sink = ListSink(Failing(AWAY, math.inf))
+    sink = ListSink(Failing(UNAVAILABLE, math.inf))
     with pytest.raises(UnavailableError):
         play(run_until(60, source, sink, dead_letter_sink=kept))
     expected = [] if upstream else [b"a value=1.0 1", b"broken"]
@@ -206,14 +209,14 @@ def test_bad_lines_that_nobody_would_hand_over_again_are_dead_letters_too(upstre
 
 
 @virtual
-async def test_what_was_written_before_the_sink_went_away_is_no_dead_letter() -> None:
-    """Half of a rejected write is safe when the other half cannot be delivered any more."""
+async def test_records_written_before_sink_failed_are_not_dead_letters() -> None:
+    """Half of a rejected write is safe when the other half can no longer be delivered."""
 
     def answer(records: Sequence[Message]) -> None:
         if 2 in values(records) and len(records) > 1:
             raise RejectedError("refused")
         if 2 in values(records):
-            raise AWAY
+            raise UNAVAILABLE
 
     source = ListSource([made(0, 1, 2, 3)], upstream=False)
     sink, kept = ListSink(answer), ListDeadLetterSink()
@@ -223,14 +226,14 @@ async def test_what_was_written_before_the_sink_went_away_is_no_dead_letter() ->
     assert kept.numbers == [2, 3]
 
 
-def test_a_dead_letter_sink_that_fails_at_the_end_does_not_hide_why_it_ended(
+def test_failing_dead_letter_sink_does_not_hide_sinks_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The sink's error comes out, and the log says how much is lost."""
+    """The sink's error is raised, and the log shows how much is lost."""
     source = ListSource([made(1, 2)], upstream=False, stay=True)
-    sink = ListSink(Failing(AWAY, math.inf))
+    sink = ListSink(Failing(UNAVAILABLE, math.inf))
     kept = ListDeadLetterSink(Failing(UnavailableError("disk full"), math.inf))
-    with pytest.raises(UnavailableError, match="away"):
+    with pytest.raises(UnavailableError, match="unavailable"):
         play(run_until(60, source, sink, dead_letter_sink=kept))
     assert "2 dead letters are lost: disk full" in caplog.text
 
@@ -238,10 +241,8 @@ def test_a_dead_letter_sink_that_fails_at_the_end_does_not_hide_why_it_ended(
 @pytest.mark.parametrize("upstream", [True, False])
 @pytest.mark.parametrize("error", [DeniedError("wrong password"), ValueError("a bug")])
 @virtual
-async def test_a_sink_that_cannot_work_at_all_ends_the_pipe(
-    error: Exception, upstream: bool
-) -> None:
-    """At once and with its own error, no group of them; what has no upstream is kept."""
+async def test_permanently_failing_sink_ends_pipe(error: Exception, upstream: bool) -> None:
+    """At once and with its own error, not a group; records without an upstream are kept."""
 
     def answer(_: Sequence[Message]) -> None:
         raise error
@@ -257,8 +258,8 @@ async def test_a_sink_that_cannot_work_at_all_ends_the_pipe(
 
 
 @virtual
-async def test_a_source_that_does_not_end_when_it_is_asked_is_left_after_the_grace() -> None:
-    """A sink that fails for good ends the pipe even so; what comes until then is kept."""
+async def test_source_that_ignores_stop_is_closed_after_grace_period() -> None:
+    """A permanently failing sink still ends the pipe; records until then are kept."""
 
     class Deaf(ListSource):
         def stop(self) -> None:
@@ -272,9 +273,9 @@ async def test_a_source_that_does_not_end_when_it_is_asked_is_left_after_the_gra
     assert kept.numbers == [1, 2]
 
 
-@pytest.mark.parametrize("error", [DataError("no Parquet file"), AWAY, ValueError("a bug")])
-def test_a_source_that_fails_ends_the_pipe_after_what_it_handed_over(error: Exception) -> None:
-    """Its own error comes out, no group; what it had read is written and acknowledged first."""
+@pytest.mark.parametrize("error", [DataError("no Parquet file"), UNAVAILABLE, ValueError("a bug")])
+def test_failing_source_ends_pipe_after_its_batches(error: Exception) -> None:
+    """Its own error is raised, not a group; its batches are written and acknowledged first."""
     source, sink = ListSource([made(1), made(2)], fails=error), ListSink()
     with pytest.raises(type(error), match=str(error)):
         play(run(source, sink))
@@ -283,11 +284,11 @@ def test_a_source_that_fails_ends_the_pipe_after_what_it_handed_over(error: Exce
 
 
 @virtual
-async def test_a_source_and_a_sink_that_both_fail_end_the_pipe_in_the_grace() -> None:
-    """A dead source does not leave the pipe trying a dead sink forever."""
+async def test_failing_source_and_sink_end_pipe_in_grace_period() -> None:
+    """With a failed source the pipe does not retry a failed sink forever."""
     source = ListSource([made(1)], upstream=False, fails=DataError("no Parquet file"))
-    sink, kept = ListSink(Failing(AWAY, math.inf)), ListDeadLetterSink()
-    with pytest.raises(UnavailableError, match="away"):
+    sink, kept = ListSink(Failing(UNAVAILABLE, math.inf)), ListDeadLetterSink()
+    with pytest.raises(UnavailableError, match="unavailable"):
         await run(source, sink, dead_letter_sink=kept, limits=Limits(grace=3))
     assert 3 <= clock() <= 3.2
     assert kept.numbers == [1]
@@ -315,16 +316,16 @@ class Broken(HoldingTranslator[Lines, Lines]):
 
 
 @pytest.mark.parametrize("where", ["feed", "flush", "both"])
-def test_a_translator_with_a_bug_ends_the_pipe(where: str) -> None:
-    """The bug comes out, and what it broke is not acknowledged."""
+def test_translator_with_bug_ends_pipe(where: str) -> None:
+    """Its exception is raised, and the affected batch is not acknowledged."""
     source, sink = ListSource([made(1)], stay=where == "feed"), ListSink()
     with pytest.raises(ZeroDivisionError):
         play(run(source, sink, translators=[Broken(where)]))
     assert source.acked == ([0] if where == "flush" else [])
 
 
-def test_an_acknowledgement_that_does_not_get_through_costs_nothing_but_a_repetition() -> None:
-    """The records are safe; upstream will hand them over again. The pipe goes on."""
+def test_failed_acknowledgement_causes_only_redelivery() -> None:
+    """The records are safe; upstream will redeliver them. The pipe continues."""
 
     class Forgetful(ListSource):
         def batch(self, number: int, records: Sequence[Message]) -> Batch[Any]:
@@ -332,7 +333,7 @@ def test_an_acknowledgement_that_does_not_get_through_costs_nothing_but_a_repeti
 
             async def ack() -> None:
                 if number == 0:
-                    raise UnavailableError("the bus is away")
+                    raise UnavailableError("the bus is unavailable")
                 assert whole.ack
                 await whole.ack()
 
@@ -346,12 +347,12 @@ def test_an_acknowledgement_that_does_not_get_through_costs_nothing_but_a_repeti
 
 @pytest.mark.parametrize("seconds", [0, 0.5, 1, 1.5, 2, 30, 3600])
 @virtual
-async def test_cancelling_leaves_nothing_behind(seconds: float) -> None:
-    """Wherever the pipe is, it ends at once; the source is closed before its parts are left."""
-    diary: Diary = []
-    source = ListSource([made(n) for n in range(100)], delays=[1] * 2, diary=diary)
-    sink = ListSink(Failing(AWAY, 5), seconds=1, diary=diary)
-    kept, limits = ListDeadLetterSink(diary=diary), Limits(lines=2, memory=8 * 1024)
+async def test_cancelled_pipe_leaves_nothing_running(seconds: float) -> None:
+    """In any state it ends at once; the source is closed before its parts are left."""
+    event_log: EventLog = []
+    source = ListSource([made(n) for n in range(100)], delays=[1] * 2, event_log=event_log)
+    sink = ListSink(Failing(UNAVAILABLE, 5), seconds=1, event_log=event_log)
+    kept, limits = ListDeadLetterSink(event_log=event_log), Limits(lines=2, memory=8 * 1024)
     piping = asyncio.create_task(run(source, sink, dead_letter_sink=kept, limits=limits))
     await asyncio.wait({piping}, timeout=seconds)
     done = piping.done()
@@ -359,8 +360,8 @@ async def test_cancelling_leaves_nothing_behind(seconds: float) -> None:
     await asyncio.wait({piping})
     assert piping.cancelled() is not done
     assert clock() <= seconds
-    entered = [name for what, name in diary if what == "enter"]
-    ends = [(what, name) for what, name in diary if what in ("closed", "leave")]
+    entered = [name for what, name in event_log if what == "enter"]
+    ends = [(what, name) for what, name in event_log if what in ("closed", "leave")]
     assert ends[-len(entered) :] == [("leave", name) for name in reversed(entered)]
     if seconds:
         assert entered == ["ListDeadLetterSink", "ListSink", "ListSource"]
@@ -375,9 +376,9 @@ async def test_cancelling_leaves_nothing_behind(seconds: float) -> None:
         ("ListSource", ["ListSink", "ListDeadLetterSink"]),
     ],
 )
-def test_a_part_that_cannot_start_ends_the_pipe(part: str, expected: list[str]) -> None:
-    """Its error comes out before anything is read; those that were entered are left again."""
-    diary: Diary = []
+def test_part_that_cannot_start_ends_pipe(part: str, expected: list[str]) -> None:
+    """Its error is raised before anything is read; parts already entered are left again."""
+    event_log: EventLog = []
 
     def failing(cls: Callable[..., Any], *given: Any) -> Any:
         class Fails(cls):  # type: ignore[valid-type,misc]
@@ -385,27 +386,33 @@ def test_a_part_that_cannot_start_ends_the_pipe(part: str, expected: list[str]) 
                 raise DeniedError("wrong password")
 
         made_of = Fails if cls.__name__ == part else cls
-        return made_of(*given, diary=diary)
+        return made_of(*given, event_log=event_log)
 
     source = failing(ListSource, [made(1)])
     with pytest.raises(DeniedError):
         play(run(source, failing(ListSink), dead_letter_sink=failing(ListDeadLetterSink)))
-    assert [name for what, name in diary if what == "leave"] == expected
+    assert [name for what, name in event_log if what == "leave"] == expected
     assert source.handed == 0
 
 
-def test_parts_are_left_after_an_error_too() -> None:
-    """In the same order as always, with nothing still running."""
-    diary: Diary = []
-    source = ListSource([made(1)], fails=DataError("bad"), diary=diary)
+def test_parts_are_left_after_error() -> None:
+    """In the usual order, with nothing still running."""
+    event_log: EventLog = []
+    source = ListSource([made(1)], fails=DataError("bad"), event_log=event_log)
     with pytest.raises(DataError):
-        play(run(source, ListSink(diary=diary), dead_letter_sink=ListDeadLetterSink(diary=diary)))
-    left = [name for what, name in diary if what == "leave"]
+        play(
+            run(
+                source,
+                ListSink(event_log=event_log),
+                dead_letter_sink=ListDeadLetterSink(event_log=event_log),
+            )
+        )
+    left = [name for what, name in event_log if what == "leave"]
     assert left == ["ListSource", "ListSink", "ListDeadLetterSink"]
 
 
-async def test_it_is_the_same_on_a_real_clock() -> None:
-    """Nothing of the above depends on the clock of these tests."""
+async def test_pipe_behaves_same_on_real_clock() -> None:
+    """None of the above depends on the virtual clock of these tests."""
 
     class Counting(ListSource):
         async def batches(self) -> AsyncIterator[Batch[Any]]:
@@ -417,7 +424,7 @@ async def test_it_is_the_same_on_a_real_clock() -> None:
 
     stop = asyncio.Event()
     source = Counting([])
-    sink = ListSink(Failing(AWAY, 3))
+    sink = ListSink(Failing(UNAVAILABLE, 3))
     piping = asyncio.create_task(run(source, sink, limits=Limits(age=0.01), stop=stop))
     while len(sink.written) < 20:
         await asyncio.sleep(0.005)

@@ -27,7 +27,7 @@ def of_message(number: int, values: Sequence[float]) -> Lines:
 
 
 class Picky(Sink[Lines]):
-    """Rejects writes that hold a bad record; notes what it was told of the others."""
+    """Rejects writes with a bad record; records the message ids of the others."""
 
     takes = Lines
 
@@ -54,8 +54,8 @@ class Picky(Sink[Lines]):
 
 @pytest.mark.parametrize("names_bad", [True, False])
 @virtual
-async def test_records_come_with_their_messages(names_bad: bool) -> None:
-    """Whether the sink names the bad records or they are searched for by halves."""
+async def test_sink_receives_records_with_their_message_ids(names_bad: bool) -> None:
+    """Whether the sink names the bad records or they are found by halving."""
     sink, letters = Picky(names_bad=names_bad), ListDeadLetterSink()
     limits = Limits(age=0.05)
     await run(numbered(1, 2, 3, 4, 5), sink, dead_letter_sink=letters, limits=limits)
@@ -64,8 +64,7 @@ async def test_records_come_with_their_messages(names_bad: bool) -> None:
 
 
 @virtual
-async def test_after_a_function() -> None:
-    """What a translator without a state makes of a message belongs to that message."""
+async def test_message_ids_are_kept_by_stateless_translator() -> None:
     sink = Picky(names_bad=True)
 
     def first(records: Any) -> Any:
@@ -76,8 +75,8 @@ async def test_after_a_function() -> None:
 
 
 @virtual
-async def test_dead_letters_are_written_before_the_store_knows_their_message() -> None:
-    """A pipe that is killed in between would lose them: the message counts as stored."""
+async def test_dead_letters_are_written_before_their_message_is_stored() -> None:
+    """A pipe killed in between would lose them: the message counts as stored."""
     letters = ListDeadLetterSink()
     rejected = 0
 
@@ -115,10 +114,10 @@ class Slow(Picky, TimedSink[Lines]):
 
 
 @pytest.mark.parametrize(("seconds", "consumers"), [(60.0, ["c", "c"]), (200.0, ["", "c"])])
-def test_message_stays_whole_for_a_slow_store_until_the_time_limit_cannot_grow(
+def test_message_is_split_for_slow_store_only_at_maximum_time_limit(
     seconds: float, consumers: list[str]
 ) -> None:
-    """Of its parts only the last has the id: a bridge killed in between would repeat the first."""
+    """Only its last part has the id: a bridge killed in between would repeat the first."""
     sink = Slow(seconds)
     play(run(numbered(1, 2), sink, limits=Limits(age=0.05)))
     assert sorted(sink.stored) == sorted((number, each) for number in (1, 2) for each in consumers)

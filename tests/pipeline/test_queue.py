@@ -18,7 +18,7 @@ from ccpipe.telemetry import Telemetry
 from tests.pipeline.parts import clock, made, play, values, virtual
 
 ONE = Item(made(1)).size
-"""What an item with one metric is said to hold."""
+"""Memory counted for an item with one metric."""
 
 
 def queue(**limits: float) -> Queue:
@@ -42,7 +42,7 @@ async def settle() -> None:
 
 @pytest.mark.parametrize("limit", [{"lines": 3}, {"bytes": 3 * ONE}, {"memory": 3 * ONE}])
 @virtual
-async def test_a_full_batch_is_taken_at_once_and_a_smaller_one_waits(
+async def test_queue_hands_out_full_batch_at_once(
     limit: dict[str, float],
 ) -> None:
     """Lines, bytes and memory each make a batch full; nothing else ends the wait."""
@@ -57,8 +57,8 @@ async def test_a_full_batch_is_taken_at_once_and_a_smaller_one_waits(
 
 
 @virtual
-async def test_an_old_batch_is_taken_however_small() -> None:
-    """The oldest record waits for the age and no longer, whatever comes after it."""
+async def test_queue_hands_out_old_batch_of_any_size() -> None:
+    """The oldest record waits for the age limit and no longer, whatever follows it."""
     waiting = queue(age=5)
     taking = asyncio.create_task(waiting.take())
     await asyncio.sleep(2)
@@ -70,8 +70,8 @@ async def test_an_old_batch_is_taken_however_small() -> None:
 
 
 @virtual
-async def test_a_flush_waits_for_no_batch_to_fill() -> None:
-    """Hurried, the queue hands out whatever is there, and waits only for something."""
+async def test_flushed_queue_does_not_wait_for_full_batch() -> None:
+    """Once flushed, it hands out whatever it has, and waits only while empty."""
     waiting = queue()
     waiting.flush_now = True
     taking = asyncio.create_task(waiting.take())
@@ -81,8 +81,8 @@ async def test_a_flush_waits_for_no_batch_to_fill() -> None:
 
 
 @virtual
-async def test_a_batch_larger_than_every_limit_goes_alone() -> None:
-    """A batch is the unit: it is neither cut nor held back for its size."""
+async def test_queue_hands_out_oversized_batch_alone() -> None:
+    """A batch is the unit: it is neither cut nor delayed for its size."""
     waiting = queue(lines=2, bytes=ONE, memory=0)
     await waiting.put(Item(made(1, 2, 3)))
     putting = asyncio.create_task(put(waiting, 4))
@@ -94,8 +94,8 @@ async def test_a_batch_larger_than_every_limit_goes_alone() -> None:
 
 
 @virtual
-async def test_the_reader_goes_on_waiting_until_there_is_room() -> None:
-    """A release that leaves too much held is no reason to put."""
+async def test_queue_blocks_reader_until_space_suffices() -> None:
+    """A release that frees too little does not wake it."""
     waiting = queue(bytes=ONE, memory=2 * ONE)
     await put(waiting, 1)
     await waiting.put(Item(made(*range(2, 10))))  # larger than two
@@ -108,8 +108,8 @@ async def test_the_reader_goes_on_waiting_until_there_is_room() -> None:
 
 
 @virtual
-async def test_every_batch_weighs_something() -> None:
-    """Batches whose records were all dropped cannot pile up beyond the memory limit either."""
+async def test_queue_counts_memory_of_empty_batches() -> None:
+    """Batches whose records were all dropped cannot exceed the memory limit either."""
 
     async def put_empty(waiting: Queue) -> None:
         for _ in range(1000):
@@ -124,8 +124,8 @@ async def test_every_batch_weighs_something() -> None:
 
 
 @virtual
-async def test_long_texts_count() -> None:
-    """An event of a megabyte is not taken for half a kilobyte, decoded or not."""
+async def test_queue_counts_memory_of_long_texts() -> None:
+    """An event of a megabyte does not count as half a kilobyte, decoded or not."""
     text = "x" * 2**20
     message = event("job", "start_job", text, time=1, tags={})
     assert Item(to_lines([message])).size > 2**20
@@ -148,13 +148,13 @@ delays = st.lists(st.sampled_from([0, 0, 0, 0.5, 1, 1, 2]), max_size=30)
     age=st.sampled_from([0, 0.5, 1, 3]),
 )
 @virtual
-async def test_no_schedule_loses_a_wake_up(
+async def test_queue_loses_no_wake_up_in_any_schedule(
     puts: list[float], pauses: list[float], sizes: list[int], lines: int, memory: int, age: float
 ) -> None:
-    """Whatever reader and writer do when, also at the same moment: all arrives, once, in order.
+    """Whatever the timing of reader and writer: everything arrives, once, in order.
 
-    In virtual time a lost wake-up is a deadlock, which fails at once; or it is a record that
-    waits longer than its age although the writer is free.
+    In virtual time a lost wake-up is a deadlock, which fails at once; or it is a record that waits
+    longer than its age although the writer is free.
     """
     payloads = [made(*range(10 * n, 10 * n + sizes[n])) for n in range(len(puts))]
     waiting = queue(lines=lines, memory=memory * ONE, age=age)
@@ -184,8 +184,8 @@ async def test_no_schedule_loses_a_wake_up(
 
 @given(when=st.sampled_from([0, 0.5, 1, 1.5]), age=st.sampled_from([0.5, 1]), late=st.booleans())
 @virtual
-async def test_a_cancelled_writer_is_cancelled(when: float, age: float, late: bool) -> None:
-    """A cancellation is never swallowed, not even at the moment when a batch comes of age."""
+async def test_queue_propagates_cancellation_of_writer(when: float, age: float, late: bool) -> None:
+    """Also if a batch becomes due at the same time."""
     waiting = queue(age=age)
     taking = asyncio.create_task(waiting.take())
     loop = asyncio.get_running_loop()
@@ -202,8 +202,8 @@ async def test_a_cancelled_writer_is_cancelled(when: float, age: float, late: bo
         assert when >= age
 
 
-def test_many_small_batches_cost_no_more_each_than_few() -> None:
-    """Counted, not timed: a batch's length is looked at a bounded number of times."""
+def test_queue_work_per_batch_does_not_grow_with_their_number() -> None:
+    """Counted, not timed: a batch's length is read a bounded number of times."""
 
     class Counted(Lines):
         looks = 0
@@ -226,8 +226,8 @@ def test_many_small_batches_cost_no_more_each_than_few() -> None:
 
 
 @virtual
-async def test_taking_ends_at_a_given_time_and_then_does_not_report_the_end() -> None:
-    """A writer that has something else to do is not kept by an empty queue, nor by its end."""
+async def test_take_returns_at_given_time_without_reporting_end() -> None:
+    """A writer with other work is not blocked by an empty queue, nor by its end."""
     waiting = queue()
     assert await waiting.take(until=5) == []
     assert clock() == 5

@@ -15,13 +15,13 @@ from ccpipe.message import Message, metric
 from ccpipe.pipeline import Batch, HoldingTranslator, Limits, Stages, run
 from ccpipe.records import Records
 from tests.pipeline.parts import (
+    CommitRecorder,
     Delay,
-    Diary,
+    EventLog,
     Failing,
     ListDeadLetterSink,
     ListSink,
     ListSource,
-    Notebook,
     made,
     play,
     run_until,
@@ -31,7 +31,7 @@ from tests.pipeline.parts import (
 
 
 class Pairs(HoldingTranslator[Lines, Lines]):
-    """Holds every other record back until the next one comes; rejects negative ones."""
+    """Withholds every other record until the next one arrives; rejects negative ones."""
 
     takes = gives = Lines
 
@@ -80,8 +80,8 @@ def flushed(stages: Stages) -> list[tuple[str, float]]:
     return [pair for result in stages.flush() for pair in reported(result.records)]
 
 
-def test_records_pass_all_of_them_in_order() -> None:
-    """What the first releases reaches the second; at the end each returns what it held."""
+def test_records_pass_all_stages_in_order() -> None:
+    """Output of the first is input of the second; at the end each returns withheld records."""
     stages = Stages([Pairs("a"), Pairs("b")], Lines)
     assert fed(stages, 1, 2, 3) == [("mab", 1), ("mab", 2)]
     assert stages.is_holding
@@ -89,8 +89,8 @@ def test_records_pass_all_of_them_in_order() -> None:
     assert not stages.is_holding
 
 
-def test_a_batch_is_complete_when_nothing_of_it_is_held() -> None:
-    """Stage by stage: the batch goes with the last of its records."""
+def test_batch_is_complete_when_none_of_it_is_withheld() -> None:
+    """Stage by stage: the batch follows the last of its records."""
     stages = Stages([Pairs("a"), Pairs("b")], Lines)
 
     async def ack() -> None:
@@ -104,7 +104,7 @@ def test_a_batch_is_complete_when_nothing_of_it_is_held() -> None:
 
 
 def test_replacing_translators_loses_nothing() -> None:
-    """What those before held comes with the next feed, through them; the new ones get the rest."""
+    """Records withheld by the old ones follow with the next feed; the new ones get the rest."""
     stages = Stages([Pairs("a")], Lines)
     assert fed(stages, 1) == []
     stages.replace([Pairs("b")])
@@ -114,8 +114,8 @@ def test_replacing_translators_loses_nothing() -> None:
     assert flushed(stages) == [("mb", 4)]
 
 
-def test_a_translator_that_stays_keeps_the_numbers_of_its_feeds() -> None:
-    """A reload must not start the count anew: the translator goes on with its own."""
+def test_kept_translator_continues_numbers_of_its_feeds() -> None:
+    """A reload must not restart its count."""
     pairs = Pairs("a")
     stages = Stages([pairs], Lines)
     fed(stages, 1)
@@ -127,8 +127,8 @@ def test_a_translator_that_stays_keeps_the_numbers_of_its_feeds() -> None:
     assert [number for commit, number in commits if commit == pairs.commit] == [2, 3]
 
 
-def test_what_any_of_them_rejects_becomes_a_dead_letter() -> None:
-    """Each record once, as a line, with reason and origin, also where they were replaced."""
+def test_record_rejected_by_any_stage_becomes_dead_letter() -> None:
+    """Each record once, as a line, with reason and origin, also if translators were replaced."""
     stages = Stages([Pairs("a"), Pairs("b")], Lines)
     results = stages.feed(Batch(to_lines(numbers(-1)), origin="test"))
     stages.replace([Pairs("c")])
@@ -141,8 +141,8 @@ def test_what_any_of_them_rejects_becomes_a_dead_letter() -> None:
 
 
 @virtual
-async def test_in_a_pipe_what_was_held_at_an_exchange_goes_on_without_a_new_batch() -> None:
-    """A pipe feeds who may hold every second, so nothing waits for a sampler's next slot."""
+async def test_records_withheld_by_replaced_translators_need_no_new_batch() -> None:
+    """A pipe feeds such translators every second, so nothing waits for a sampler's next slot."""
     stages, sink = Stages([Pairs("a")], Lines), ListSink()
     asyncio.get_running_loop().call_later(0.5, stages.replace, [])
     source = ListSource([numbers(1)], stay=True)
@@ -154,10 +154,10 @@ async def test_in_a_pipe_what_was_held_at_an_exchange_goes_on_without_a_new_batc
 NOW = Limits(age=0)
 
 
-def written_before_acknowledged(diary: Diary) -> bool:
-    """Return whether each batch, which holds the number that it has, was written before its ack."""
+def written_before_acknowledged(event_log: EventLog) -> bool:
+    """Return whether each batch, which contains its own number, was written before its ack."""
     written: set[Any] = set()
-    for what, which in diary:
+    for what, which in event_log:
         if what == "written":
             written |= set(which)
         if what == "ack" and which not in written:
@@ -166,19 +166,19 @@ def written_before_acknowledged(diary: Diary) -> bool:
 
 
 @given(st.lists(st.integers(0, 4), max_size=3), st.integers(0, 8))
-def test_a_batch_is_acknowledged_when_all_of_it_is_written(delays: list[int], count: int) -> None:
-    """However many translators keep records for however long, and in their order."""
-    diary: Diary = []
-    source = ListSource([made(n) for n in range(count)], diary=diary)
-    sink = ListSink(diary=diary)
+def test_batch_is_acknowledged_when_all_of_it_is_written(delays: list[int], count: int) -> None:
+    """However many translators withhold records for however long, and in their order."""
+    event_log: EventLog = []
+    source = ListSource([made(n) for n in range(count)], event_log=event_log)
+    sink = ListSink(event_log=event_log)
     translators = [Delay(feeds) for feeds in delays]
     play(run(source, sink, translators=translators, limits=NOW))
     assert values(sink.written) == source.acked == list(range(count))
-    assert written_before_acknowledged(diary)
+    assert written_before_acknowledged(event_log)
 
 
-def test_what_is_held_is_not_acknowledged_when_the_pipe_dies() -> None:
-    """The source hands it over again: a crash between reading and writing loses nothing."""
+def test_withheld_records_are_not_acknowledged_when_pipe_dies() -> None:
+    """The source redelivers them: a crash between reading and writing loses nothing."""
     source = ListSource([made(0), made(1), made(2)], stay=True)
     sink = ListSink(Failing(UnavailableError("gone"), math.inf))
     with pytest.raises(UnavailableError):
@@ -186,75 +186,84 @@ def test_what_is_held_is_not_acknowledged_when_the_pipe_dies() -> None:
     assert source.acked == []
 
 
-def test_a_quiet_source_does_not_keep_records_held() -> None:
-    """Every second a translator that holds is asked, whether or not anything comes."""
-    diary: Diary = []
-    source = ListSource([made(0)], stay=True, diary=diary)
-    sink = ListSink(diary=diary)
+def test_translators_are_fed_every_second_without_batches() -> None:
+    """So a quiet source does not delay withheld records."""
+    event_log: EventLog = []
+    source = ListSource([made(0)], stay=True, event_log=event_log)
+    sink = ListSink(event_log=event_log)
     play(run_until(5, source, sink, translators=[Delay(10, seconds=2)], limits=NOW))
     assert sink.tries == [2]
-    assert diary.index(("ack", 0)) < diary.index(("stop", 5.0))
+    assert event_log.index(("ack", 0)) < event_log.index(("stop", 5.0))
 
 
 @pytest.mark.parametrize("is_upstream", [True, False])
 @pytest.mark.parametrize("delay", [0, 2])
-def test_a_translator_is_told_what_is_safe(delay: int, is_upstream: bool) -> None:
-    """After the write and before the acknowledgement, also where a later translator holds it."""
-    diary: Diary = []
-    source = ListSource([made(n) for n in range(4)], upstream=is_upstream, diary=diary)
+def test_translator_commit_is_called_for_stored_feeds(delay: int, is_upstream: bool) -> None:
+    """After the write and before the acknowledgement, also if a later translator withholds it."""
+    event_log: EventLog = []
+    source = ListSource([made(n) for n in range(4)], upstream=is_upstream, event_log=event_log)
     play(
-        run(source, ListSink(diary=diary), translators=[Notebook(diary), Delay(delay)], limits=NOW)
+        run(
+            source,
+            ListSink(event_log=event_log),
+            translators=[CommitRecorder(event_log), Delay(delay)],
+            limits=NOW,
+        )
     )
     written: set[Any] = set()
-    for what, which in diary:
+    for what, which in event_log:
         if what == "written":
             written |= set(which)
         if what == "noted":
             assert set(range(which)) <= written
         if what == "ack":
-            earlier = diary[: diary.index((what, which))]
+            earlier = event_log[: event_log.index((what, which))]
             assert any(what == "noted" and feed > which for what, feed in earlier)
-    noted = [which for what, which in diary if what == "noted"]
+    noted = [which for what, which in event_log if what == "noted"]
     assert noted == sorted(set(noted))
     assert noted[-1] == 4
 
 
-def test_one_write_of_several_batches_is_noted_once() -> None:
-    """A note may cost a write to the disk."""
-    diary: Diary = []
-    source = ListSource([made(n) for n in range(4)], diary=diary)
-    play(run(source, ListSink(), translators=[Notebook(diary)], limits=Limits(age=math.inf)))
-    assert [which for what, which in diary if what == "noted"] == [4]
+def test_translator_commits_several_batches_of_one_write_once() -> None:
+    """A commit may require a write to the disk."""
+    event_log: EventLog = []
+    source = ListSource([made(n) for n in range(4)], event_log=event_log)
+    play(
+        run(
+            source, ListSink(), translators=[CommitRecorder(event_log)], limits=Limits(age=math.inf)
+        )
+    )
+    assert [which for what, which in event_log if what == "noted"] == [4]
     assert source.acked == [0, 1, 2, 3]
 
 
-def test_where_a_note_cannot_be_taken_nothing_is_acknowledged() -> None:
-    """Upstream hands it over again; the pipe goes on."""
+def test_batch_is_not_acknowledged_if_commit_fails() -> None:
+    """Upstream redelivers it; the pipe continues."""
 
-    class Full(Notebook):
+    class Full(CommitRecorder):
         def commit(self, feed: int) -> None:
             if feed == 1:
                 raise UnavailableError("the disk is full")
 
-    diary: Diary = []
+    event_log: EventLog = []
     source, sink = ListSource([made(0), made(1)], delays=[0, 5]), ListSink()
-    play(run(source, sink, translators=[Full(diary)], limits=NOW))
+    play(run(source, sink, translators=[Full(event_log)], limits=NOW))
     assert values(sink.written) == [0, 1]
     assert source.acked == [1]
 
 
-def test_a_translator_hears_nothing_of_what_was_not_written() -> None:
-    """It gives it again after a restart."""
-    diary: Diary = []
+def test_translator_commit_is_not_called_for_failed_write() -> None:
+    """It returns the records again after a restart."""
+    event_log: EventLog = []
     source = ListSource([made(0), made(1)], stay=True)
     sink = ListSink(Failing(UnavailableError("gone"), math.inf))
     with pytest.raises(UnavailableError):
-        play(run_until(5, source, sink, translators=[Notebook(diary)], limits=NOW))
-    assert diary == []
+        play(run_until(5, source, sink, translators=[CommitRecorder(event_log)], limits=NOW))
+    assert event_log == []
 
 
-def test_what_a_translator_refuses_is_a_dead_letter() -> None:
-    """With its reason, before the batch that it came with is acknowledged."""
+def test_record_rejected_by_translator_is_dead_letter() -> None:
+    """With its reason, before its batch is acknowledged."""
     kept = ListDeadLetterSink()
     source = ListSource([made(1, -7), made(2)])
     sink = ListSink()
@@ -265,7 +274,7 @@ def test_what_a_translator_refuses_is_a_dead_letter() -> None:
     assert kept.letters[0].origin == "batch 0"
 
 
-def test_parts_that_do_not_fit_are_refused_before_the_start() -> None:
+def test_mismatched_parts_are_refused_before_start() -> None:
     """A sink of lines gets no envelopes: the error names both parts."""
 
     class EnvelopeSource(ListSource):

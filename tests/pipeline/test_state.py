@@ -1,4 +1,4 @@
-"""A state file holds what was committed, in its order, and nothing else."""
+"""A state file contains the committed entries, in order, and nothing else."""
 
 import sqlite3
 from pathlib import Path
@@ -20,8 +20,8 @@ def opened(
     return state, table
 
 
-def test_what_was_committed_comes_back_and_what_was_not_never_was(tmp_path: Path) -> None:
-    """Keys come in the order in which they were last put, with their values."""
+def test_state_returns_committed_entries_only(tmp_path: Path) -> None:
+    """Keys are in the order in which they were last put, with their values."""
     state, table = opened(tmp_path / "state")
     for key in (("a", 1), ("b", 2), ("c", 3), ("a", 1)):
         table.put(key, key[0] * 2)
@@ -33,8 +33,8 @@ def test_what_was_committed_comes_back_and_what_was_not_never_was(tmp_path: Path
     assert list(again.items()) == [(("c", 3), "cc"), (("a", 1), "aa")]
 
 
-def test_a_table_removes_what_was_put_least_recently(tmp_path: Path) -> None:
-    """It never holds more than its maximum, in memory or in the file."""
+def test_table_removes_least_recently_put_entries(tmp_path: Path) -> None:
+    """It never exceeds its maximum, in memory or in the file."""
     state, table = opened(tmp_path / "state")
     for number in range(5):
         table.put(("a", number), "")
@@ -52,7 +52,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_the_file_holds_what_the_table_held(tmp_path_factory: pytest.TempPathFactory,
+def test_state_file_matches_table(tmp_path_factory: pytest.TempPathFactory,
                                             what: list[tuple[str, int]]) -> None:  # fmt: skip
     """Whatever was put, removed and committed before."""
     path = tmp_path_factory.mktemp("store") / "state"
@@ -70,7 +70,7 @@ def test_the_file_holds_what_the_table_held(tmp_path_factory: pytest.TempPathFac
     assert list(opened(path, maximum=4)[1].items()) == held
 
 
-def test_only_one_process_uses_a_file(tmp_path: Path) -> None:
+def test_state_file_is_used_by_one_process_only(tmp_path: Path) -> None:
     """A second one is refused, with the reason."""
     state, _ = opened(tmp_path / "state")
     with pytest.raises(ConfigError, match="state: another process uses .*/state"):
@@ -78,8 +78,8 @@ def test_only_one_process_uses_a_file(tmp_path: Path) -> None:
     del state
 
 
-def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    """A directory in its place, a file of something else, and one of another version."""
+def test_unusable_state_file_is_named(tmp_path: Path) -> None:
+    """A directory in its place, a file of another kind, and one of another version."""
     (tmp_path / "directory").mkdir()
     with pytest.raises(ConfigError, match=r"state: .*/directory: unable to open"):
         opened(tmp_path / "directory")
@@ -94,9 +94,9 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 
 def test_state_creates_its_missing_directory(tmp_path: Path) -> None:
-    """What a recipe names exists after the first start; where it cannot, the error says what to do.
+    """If it cannot, the error explains what to do.
 
-    A directory that its user may not create or write to is of the same kind.
+    So it does for a directory in which its user may not create or write files.
     """
     state, _ = opened(tmp_path / "not" / "yet" / "state")
     assert (tmp_path / "not" / "yet" / "state").is_file()
@@ -109,8 +109,8 @@ def test_state_creates_its_missing_directory(tmp_path: Path) -> None:
     assert at.value.exit_code == 73
 
 
-def test_a_full_disk_is_unavailable(tmp_path: Path) -> None:
-    """What could not be written is written by the next commit that succeeds."""
+def test_full_disk_is_unavailable(tmp_path: Path) -> None:
+    """The next successful commit writes the remaining changes."""
     state, table = opened(tmp_path / "state")
     assert state._file is not None
     state._file.execute("PRAGMA max_page_count = 5")
@@ -124,7 +124,7 @@ def test_a_full_disk_is_unavailable(tmp_path: Path) -> None:
     assert again.get(("a", 1)) == "x" * 100_000
 
 
-def test_without_a_path_nothing_is_written() -> None:
+def test_state_without_path_writes_nothing() -> None:
     """Tables work all the same."""
     state, table = opened("")
     table.put(("a", 1), "x")

@@ -1,4 +1,4 @@
-"""Background tasks and callbacks: none fails unseen."""
+"""Background tasks and callbacks: no error passes unseen."""
 
 import ast
 import asyncio
@@ -26,7 +26,7 @@ from tests.paths import ROOT
 AWAITED = {
     "bus/mqtt/session.py": "the session waits for them; its end is an error of who uses it",
     "bus/mqtt/source.py": "its iteration raises the error",
-    "bus/nats/connection.py": "whoever publishes gets the error, or waits for the connection",
+    "bus/nats/connection.py": "the publisher gets the error, or waits for the connection",
     "bus/nats/consumer.py": "its iteration raises the error",
     "bus/nats/replicas.py": "its iteration raises the error",
     "bus/nats/streams/stored.py": "`read_stored` raises the error",
@@ -38,7 +38,7 @@ AWAITED = {
     "live/feed.py": "`run` raises the error",
     "node/agent/agent.py": "pipes, of which one that fails ends the publisher",
     "node/gather/timer.py": "a thread that logs the errors of what it calls",
-    "node/sampling/collector.py": "threads whose errors become those of the collectors",
+    "node/sampling/collector.py": "threads whose errors become the collectors' errors",
     "pipeline/pipe.py": "awaited there",
     "process/background.py": "`background` itself, and a thread whose error the caller gets",
     "sources/file.py": "awaited there",
@@ -55,10 +55,10 @@ def starts(module: Path) -> bool:
     return bool(names & STARTING)
 
 
-def test_tasks_and_threads_are_awaited_or_in_the_background() -> None:
-    """A new one that nobody awaits is started with `background`: then no error passes unseen.
+def test_tasks_and_threads_are_awaited_or_in_background() -> None:
+    """A task that is never awaited is started with `background`, so that its error is logged.
 
-    A module that no longer does so is not in the list.
+    The list has no module that no longer needs to be in it.
     """
     package = ROOT / "ccpipe"
     found = {str(path.relative_to(package)) for path in package.rglob("*.py") if starts(path)}
@@ -75,7 +75,7 @@ CALLBACKS = {
     "on_partitions_revoked",
     "on_partitions_assigned",
 }
-"""What nats-py, paho and aiokafka call."""
+"""Callbacks of nats-py, paho and aiokafka."""
 
 
 def unguarded(module: Path) -> Iterator[str]:
@@ -110,7 +110,7 @@ async def work_until_failure(stop: asyncio.Event, seen: list[str]) -> None:
         seen.append("flushed")
 
 
-async def test_background_task_that_fails_stops_what_it_works_for(
+async def test_failed_background_task_stops_enclosing_block(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Its error is logged when it occurs, and raised when the rest has ended."""
@@ -122,8 +122,8 @@ async def test_background_task_that_fails_stops_what_it_works_for(
     assert "Traceback" in caplog.text
 
 
-async def test_background_task_stops_only_the_innermost() -> None:
-    """What it does not work for goes on, also where another task has started it."""
+async def test_failed_background_task_stops_only_innermost_block() -> None:
+    """Outer blocks go on, also if another task has started it."""
     outer = asyncio.Event()
     with failing(outer.set):
         with pytest.raises(KeyError):
@@ -131,7 +131,7 @@ async def test_background_task_stops_only_the_innermost() -> None:
         assert not outer.is_set()
 
 
-async def test_background_task_without_anything_around_it_is_logged(
+async def test_failed_background_task_outside_block_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     cancelled = background(asyncio.sleep(60), "ccpipe-b")
@@ -142,7 +142,7 @@ async def test_background_task_without_anything_around_it_is_logged(
     assert len(caplog.records) == 1
 
 
-async def test_error_of_the_block_itself_is_the_one_that_is_raised() -> None:
+async def test_error_of_block_itself_is_raised() -> None:
     async def work() -> None:
         stop = asyncio.Event()
         with failing(stop.set):
@@ -154,7 +154,7 @@ async def test_error_of_the_block_itself_is_the_one_that_is_raised() -> None:
         await work()
 
 
-async def test_guarded_callbacks_log_their_errors(caplog: pytest.LogCaptureFixture) -> None:
+async def test_guarded_callback_logs_error(caplog: pytest.LogCaptureFixture) -> None:
     calls: list[int] = []
 
     def note(number: int) -> None:
@@ -176,8 +176,8 @@ async def test_guarded_callbacks_log_their_errors(caplog: pytest.LogCaptureFixtu
     ]
 
 
-async def test_tasks_that_swallow_a_cancellation_are_cancelled_again() -> None:
-    """What nats-py now and then does; tasks that have ended and none are no trouble."""
+async def test_task_that_swallows_cancellation_is_cancelled_again() -> None:
+    """nats-py does so at times; ended tasks and None are accepted."""
     swallowed = 0
 
     async def stubborn() -> None:
@@ -195,8 +195,8 @@ async def test_tasks_that_swallow_a_cancellation_are_cancelled_again() -> None:
     assert (task.done(), swallowed) == (True, 3)
 
 
-async def test_tasks_close_what_they_hold_although_they_are_cancelled_again() -> None:
-    """What they do in the end is not interrupted, and its errors are not lost."""
+async def test_task_closes_resources_despite_repeated_cancellation() -> None:
+    """Its cleanup is not interrupted, and its errors are not lost."""
     may_close = asyncio.Event()
 
     async def close() -> None:
@@ -220,8 +220,8 @@ async def test_tasks_close_what_they_hold_although_they_are_cancelled_again() ->
         task.result()
 
 
-async def test_our_own_cancellation_waits_for_the_tasks() -> None:
-    """It is not lost, and nothing is left running behind it."""
+async def test_cancellation_of_caller_waits_for_tasks() -> None:
+    """It is not lost, and no task is left running."""
     may_end = asyncio.Event()
 
     async def slow() -> None:
@@ -242,7 +242,7 @@ async def test_our_own_cancellation_waits_for_the_tasks() -> None:
     assert task.done()
 
 
-async def test_blocking_call_returns_or_raises_as_its_function_does() -> None:
+async def test_blocking_call_returns_or_raises_like_function() -> None:
     """The loop goes on meanwhile."""
     assert await call_blocking(lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
@@ -250,7 +250,7 @@ async def test_blocking_call_returns_or_raises_as_its_function_does() -> None:
 
 
 async def test_cancelled_blocking_call_is_forgotten() -> None:
-    """Its result, when it comes at last, harms nobody."""
+    """Its late result is discarded."""
     task = asyncio.create_task(call_blocking(lambda: sum(range(10**6))))
     await asyncio.sleep(0)
     task.cancel()
@@ -259,8 +259,8 @@ async def test_cancelled_blocking_call_is_forgotten() -> None:
     assert await call_blocking(lambda: 7) == 7
 
 
-def test_process_does_not_wait_for_a_blocking_call() -> None:
-    """A read that never ends does not keep the interpreter."""
+def test_process_does_not_wait_for_blocking_call() -> None:
+    """A read that never ends does not delay the interpreter's exit."""
     code = """
 import asyncio, os
 from ccpipe.process.background import call_blocking

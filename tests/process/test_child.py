@@ -1,4 +1,4 @@
-"""Programs that are run: bounded in time and size, and none outlives us."""
+"""Child processes: bounded in time and size, and none outlives this process."""
 
 import asyncio
 import os
@@ -16,15 +16,15 @@ from ccpipe.process.child import run
 from tests.processes import is_alive, wait_until_ended
 
 
-def test_a_program_may_be_given_input_and_need_not_read_it() -> None:
-    """Its standard input is that, then its end; without anything it ends at once."""
+def test_program_receives_input_without_having_to_read_it() -> None:
+    """Its standard input is the given text; without one it is empty."""
     assert run(["cat"], timeout=20, given=b"fs_io_s\n") == b"fs_io_s\n"
     assert run(["cat"], timeout=20) == b""
     assert run(["true"], timeout=20, given=b"x" * 60_000) == b""
 
 
-def test_time_is_bounded_for_the_whole_process_group(tmp_path: Path) -> None:
-    """After the timeout all of it is killed, also what the program started."""
+def test_timeout_kills_whole_process_group(tmp_path: Path) -> None:
+    """Including processes that the program started."""
     pids = tmp_path / "pids"
     script = f"sleep 600 & echo $! $$ > {pids}; sleep 600"
     for seconds in (0.5, 5, 50):  # a loaded machine may not begin the script in half a second
@@ -35,26 +35,26 @@ def test_time_is_bounded_for_the_whole_process_group(tmp_path: Path) -> None:
     wait_until_ended(*map(int, started))
 
 
-def test_a_program_that_closes_its_output_and_stays_is_killed() -> None:
+def test_program_that_only_closes_output_is_killed() -> None:
     with pytest.raises(ChildProcessError, match=r"took more than 0\.3 s"):
         run(["sh", "-c", "exec >&- 2>&-; sleep 600"], timeout=0.3)
 
 
-def test_output_is_bounded() -> None:
-    """A program that prints without end is killed, and does not use memory without end."""
+def test_program_with_too_much_output_is_killed() -> None:
+    """The memory used is bounded."""
     with pytest.raises(ChildProcessError, match="printed more than 10000 bytes"):
         run(["yes"], timeout=20, output=10_000)
 
 
-def test_much_standard_error_does_not_block() -> None:
-    """A pipe that nobody reads would hang the program; the error shows the beginning."""
+def test_large_standard_error_does_not_block() -> None:
+    """A full pipe would hang the program; the error shows the beginning."""
     script = "head -c 300000 /dev/zero | tr '\\0' x >&2; exit 1"
     with pytest.raises(ChildProcessError) as caught:
         run(["sh", "-c", script], timeout=20)
     assert 200 < len(str(caught.value)) < 300
 
 
-def test_no_file_stays_open() -> None:
+def test_no_file_descriptor_stays_open() -> None:
     run(["true"], timeout=20)
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     for _ in range(3):
@@ -77,8 +77,8 @@ for name in ("one", "two"):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_outlives_a_parent_that_is_killed(tmp_path: Path, number: int) -> None:
-    """Neither the programs nor what they started in the background, however the parent ends."""
+def test_processes_end_with_killed_parent(tmp_path: Path, number: int) -> None:
+    """Both the programs and their background processes, however the parent ends."""
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)])
     deadline = time.monotonic() + 90
     while len([path for path in tmp_path.iterdir() if path.read_text().strip()]) < 2:
@@ -92,7 +92,7 @@ def test_nothing_outlives_a_parent_that_is_killed(tmp_path: Path, number: int) -
     wait_until_ended(*(process.pid for process in below))
 
 
-def test_a_guard_that_was_killed_is_replaced() -> None:
+def test_killed_guard_is_replaced() -> None:
     run(["true"], timeout=20)
     first = child._guard._pid
     os.kill(first, signal.SIGKILL)
@@ -102,7 +102,7 @@ def test_a_guard_that_was_killed_is_replaced() -> None:
     assert is_alive(child._guard._pid)
 
 
-def test_program_gets_the_environment_that_it_is_given() -> None:
+def test_program_has_given_environment() -> None:
     """Without one it has ours."""
     words = [sys.executable, "-c", "import os; print(os.environ.get('TZ'), 'HOME' in os.environ)"]
     given = {**os.environ, "TZ": "Asia/Kathmandu"}
@@ -110,8 +110,8 @@ def test_program_gets_the_environment_that_it_is_given() -> None:
     assert run(words, timeout=20).split()[1] == str("HOME" in os.environ).encode()
 
 
-def test_groups_that_are_left_at_the_end_of_input_are_killed() -> None:
-    """One that was removed stays; a signal to the guard itself does not end it."""
+def test_guard_kills_remaining_groups_at_end_of_input() -> None:
+    """A removed group stays; a signal to the guard itself does not end it."""
     sleepers = [subprocess.Popen(["sleep", "60"], start_new_session=True) for _ in range(2)]
     left, removed = (sleeper.pid for sleeper in sleepers)
     command = [sys.executable, "-I", "-S", str(Path(child_guard.__file__))]
@@ -145,7 +145,7 @@ asyncio.run(main())
 """
 
 
-def test_a_program_that_was_started_ends_with_its_parent() -> None:
+def test_started_program_ends_with_parent() -> None:
     for _ in range(3):
         done = subprocess.run(
             [sys.executable, "-c", STARTS], stdout=subprocess.PIPE, check=False, timeout=60
@@ -154,14 +154,14 @@ def test_a_program_that_was_started_ends_with_its_parent() -> None:
         wait_until_ended(int(done.stdout))
 
 
-async def test_what_is_started_becomes_the_command() -> None:
-    """Process id, arguments, environment and exit code are those of the program."""
+async def test_started_process_becomes_command() -> None:
+    """Process id, arguments, environment and exit code belong to the program."""
     process = await child.start(
         ["sh", "-c", 'test "$A $1" = "b c d" && exit 3', "-", "c d"], environment={"A": "b"}
     )
     assert await process.wait() == 3
 
 
-async def test_a_command_that_is_not_there_is_named() -> None:
+async def test_missing_command_is_named() -> None:
     process = await child.start(["/nonexistent/program"], output=asyncio.subprocess.DEVNULL)
     assert await process.wait() == 1

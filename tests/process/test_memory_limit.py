@@ -30,13 +30,13 @@ def groups(tmp_path: Path, text: str, files: dict[str, str]) -> int:
     ],
     ids=["own", "parent", "namespace", "version 1"],
 )
-def test_the_least_limit_of_all_groups_holds(
+def test_memory_limit_is_least_of_all_groups(
     tmp_path: Path, text: str, files: dict[str, str]
 ) -> None:
     assert groups(tmp_path, text, files) == 65536
 
 
-def test_without_a_limit_it_is_the_machines_memory(tmp_path: Path) -> None:
+def test_memory_limit_defaults_to_memory_of_machine(tmp_path: Path) -> None:
     machine = groups(tmp_path, "0::/\n", {"memory.max": "max\n"})
     assert machine == memory_limit(tmp_path / "none", tmp_path / "none")
     total = int(Path("/proc/meminfo").read_text().split()[1]) * 1024

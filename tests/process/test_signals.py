@@ -15,7 +15,7 @@ STUBBORN = """
 import asyncio
 from ccpipe.process import signals
 
-signals.SAME_SECONDS = 60  # however slowly two of them come
+signals.SAME_SECONDS = 60  # however slowly two of them arrive
 async def main():
     async with signals.stop_signals() as stop:
         print("ready", flush=True)
@@ -24,27 +24,26 @@ async def main():
         await asyncio.sleep(30)
 
 asyncio.run(main())
-"""  # does not end when it is asked to
+"""  # does not end on SIGTERM
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_sets_the_event(number: signal.Signals) -> None:
-    """The process goes on, so that the pipe can write what it holds."""
+async def test_signal_sets_event(number: signal.Signals) -> None:
+    """The process goes on, so that the pipe can write its remaining records."""
     async with stop_signals() as stop:
         assert not stop.is_set()
         os.kill(os.getpid(), number)
         await asyncio.wait_for(stop.wait(), 60)
 
 
-async def test_it_stops_by_itself_after_a_while() -> None:
-    """`after` seconds are as good as a signal."""
+async def test_event_is_set_after_given_time() -> None:
     start = time.monotonic()
     async with stop_signals(after=0.2) as stop:
         await asyncio.wait_for(stop.wait(), 60)
     assert time.monotonic() - start >= 0.2
 
 
-async def test_afterwards_signals_mean_what_they_did() -> None:
+async def test_signal_handlers_are_restored() -> None:
     async with stop_signals(after=0.1) as stop:
         pass
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -71,8 +70,8 @@ asyncio.run(main())
 """
 
 
-def test_process_ends_with_an_error_when_a_background_task_fails() -> None:
-    """As by a signal, so that the pipe writes what it holds, but not with success."""
+def test_process_exits_with_error_if_background_task_fails() -> None:
+    """The pipe writes its remaining records, as after a signal."""
     done = subprocess.run(
         [sys.executable, "-c", FAILING], capture_output=True, text=True, check=False, timeout=60
     )
@@ -88,11 +87,11 @@ def test_process_ends_with_an_error_when_a_background_task_fails() -> None:
         (signal.SIGINT, signal.SIGINT, False),
     ],
 )
-def test_only_a_second_sigint_kills(first: int, second: int, *, ends: bool) -> None:
-    """Whoever presses Ctrl-C twice waits no longer; a service manager sends SIGKILL itself.
+def test_second_sigint_kills(first: int, second: int, *, ends: bool) -> None:
+    """A user can press Ctrl-C twice; a service manager sends SIGKILL itself.
 
-    One Ctrl-C that comes twice counts once: the terminal sends it to every process, and what
-    started us may pass it on as well.
+    A signal received twice for one Ctrl-C counts once: the terminal sends it to every process, and
+    our parent may forward it as well.
     """
     command = [sys.executable, "-c", STUBBORN]
     with subprocess.Popen(

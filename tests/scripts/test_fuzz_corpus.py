@@ -12,7 +12,7 @@ from scripts import fuzz_corpus
 
 
 @pytest.mark.parametrize("lenient", [False, True])
-def test_kept_lines(lenient: bool) -> None:
+def test_decoder_reads_corpus_of_lines(lenient: bool) -> None:
     """Rows or rejections."""
     inputs = fuzz_corpus.read("lines")
     assert inputs
@@ -23,7 +23,7 @@ def test_kept_lines(lenient: bool) -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_kept_sonar_envelopes(strict: bool) -> None:
+def test_decoder_reads_corpus_of_sonar_envelopes(strict: bool) -> None:
     """Envelopes or rejections; the first byte of an input is not part of the payload."""
     inputs = fuzz_corpus.read("sonar")
     assert inputs
@@ -33,8 +33,8 @@ def test_kept_sonar_envelopes(strict: bool) -> None:
         assert all(bad.reason for bad in decoded.rejected)
 
 
-def test_kept_frames() -> None:
-    """Frames or an error with a name, from the kernel and its twin alike."""
+def test_parser_reads_corpus_of_frames() -> None:
+    """Frames or a named error, equally from the kernel and the Python code."""
     inputs = fuzz_corpus.read("frames")
     assert inputs
     for data in inputs:
@@ -47,8 +47,8 @@ def test_kept_frames() -> None:
         assert outcomes[0] == outcomes[1]
 
 
-def test_kept_spool_files() -> None:
-    """Undamaged messages, also behind anything."""
+def test_reader_reads_corpus_of_spool_files() -> None:
+    """Undamaged messages, also after damaged bytes."""
     inputs = fuzz_corpus.read("spool")
     assert inputs
     last = Outgoing("s", b"m value=1", "1")

@@ -1,4 +1,4 @@
-"""What is written from the code in ``docs/reference/``: pages and the manual page."""
+"""The pages and the manual page that are generated in ``docs/reference/``."""
 
 import ast
 import re
@@ -21,7 +21,7 @@ def rows(page: str) -> list[list[str]]:
     return [re.split(r"(?<!\\) *\| *", line)[1:-1] for line in lines if line.startswith("| ")]
 
 
-def test_every_command_is_there() -> None:
+def test_reference_has_every_command() -> None:
     """In the order of ``ccpipe --help``."""
     headings = re.findall(
         r"^## ccpipe (\S+)$", (REFERENCE / "commands.md").read_text(), re.MULTILINE
@@ -29,8 +29,8 @@ def test_every_command_is_there() -> None:
     assert headings == list(COMMANDS)
 
 
-def test_every_error_has_its_code() -> None:
-    """As the tree in ``errors.py`` says."""
+def test_reference_has_code_of_every_error() -> None:
+    """As in the tree in ``errors.py``."""
     tree = dict(
         re.findall(r"(\w+Error|MissingExtra)\b.*exit (\d+)$", errors.__doc__ or "", re.MULTILINE)
     )
@@ -39,33 +39,33 @@ def test_every_error_has_its_code() -> None:
     assert tree.items() <= found.items()
 
 
-def test_every_subject_is_there() -> None:
+def test_reference_has_every_subject() -> None:
     """With its template."""
     found = {name.strip("`"): template.strip("`") for name, template, _ in rows("subjects.md")}
     assert TEMPLATES.items() <= found.items()
 
 
-def test_every_metric_is_there() -> None:
+def test_reference_has_every_metric() -> None:
     """With its unit."""
     found = {(name.strip("`"), unit) for name, unit, *_ in rows("metrics.md")}
     assert {(metric.name, metric.unit) for metric in declared()} <= found
 
 
-def test_every_public_name_is_there() -> None:
+def test_reference_has_every_public_name() -> None:
     """With its docstring; methods and attributes of the classes as well."""
     text = (REFERENCE / "python.md").read_text()
     assert sorted(re.findall(r"^### (\w+)$", text, re.MULTILINE)) == sorted(ccpipe_library.__all__)
     assert re.search(r"^#### Lines.take\n\n```python\ndef take\(keep: ", text, re.MULTILINE)
     assert "-> Lines\n" in text
-    assert "| `origin` | `str` | Where records come from" in text
+    assert "| `origin` | `str` | Origin of records" in text
     for block in re.findall(
         r"^```python\n((?:async )?def .*?)^```", text, re.MULTILINE | re.DOTALL
     ):
         ast.parse(f"{block.rstrip()}: ...")
 
 
-def test_the_manual_page_has_no_errors() -> None:
-    """Groff formats it without a warning, and shows what was written."""
+def test_manual_page_has_no_errors() -> None:
+    """Groff formats it without a warning and keeps the text."""
     groff = program("groff", "groff-base")
     shown = subprocess.run(
         [groff, "-man", "-ww", "-Tascii", "-P-c", MANUAL],
@@ -79,7 +79,7 @@ def test_the_manual_page_has_no_errors() -> None:
     assert "CCPIPE_SINK__URL=http://db:8428 ccpipe bridge victoriametrics" in text
 
 
-def test_the_manual_page_is_part_of_an_installation() -> None:
-    """It goes to where ``man`` looks beside the command."""
+def test_manual_page_is_installed() -> None:
+    """In the directory where ``man`` searches for the command's page."""
     text = (ROOT / "pyproject.toml").read_text()
     assert '"share/man/man1" = ["docs/reference/ccpipe.1"]' in text

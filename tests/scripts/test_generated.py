@@ -26,10 +26,8 @@ def texts(directory: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("script", "directory"), SCRIPTS.items())
-def test_files_are_as_the_script_would_write_them(
-    script: str, directory: str, tmp_path: Path
-) -> None:
-    """None is missing, and none is left of what is not written any more."""
+def test_generated_files_are_current(script: str, directory: str, tmp_path: Path) -> None:
+    """None is missing, and none is obsolete."""
     made = tmp_path / "made"
     shutil.copytree(ROOT / directory, made)
     found = texts(ROOT / directory)

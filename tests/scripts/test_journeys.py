@@ -11,7 +11,7 @@ from tests.paths import ROOT
 
 @needs_kernel
 def test_no_journey_enters_more_files_than_its_limit() -> None:
-    """Whoever follows a batch reads that many files; each change may only make it fewer."""
+    """A reader of a batch's path reads that many files; a change may only lower the number."""
     command = [sys.executable, "-m", "scripts.journeys"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     rows = re.findall(r"^\| (.+?) \| (\d+) \|", done.stdout, re.MULTILINE)
@@ -23,8 +23,8 @@ def test_no_journey_enters_more_files_than_its_limit() -> None:
     assert done.returncode == 0
 
 
-def test_contributing_shows_the_limits() -> None:
-    """The table is that of the script."""
+def test_contributing_shows_limits() -> None:
+    """In the same table as the script."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
     for each in JOURNEYS:
         assert f"| {each.name} | {each.limit} | {each.goal} |" in text

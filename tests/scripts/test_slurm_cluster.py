@@ -1,4 +1,4 @@
-"""What the script does to install a real Slurm; the cluster itself runs in ``make slurm``."""
+"""The script's installation of a real Slurm; the cluster itself runs in ``make slurm``."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ exit 100
 
 @pytest.fixture
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand in for apt-get, whose lock a test must not hold; return where it writes its calls."""
+    """Replace apt-get, whose lock a test must not hold; return the file with its calls."""
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     return tmp_path / "calls"
@@ -30,7 +30,7 @@ def install_apt(calls: Path, *, succeeds: int, error: str) -> None:
     program.chmod(0o755)
 
 
-def test_apt_get_waits_while_a_lock_is_held(calls: Path) -> None:
+def test_apt_get_waits_while_lock_is_held(calls: Path) -> None:
     """Another program may keep the lock of the lists or of dpkg for minutes."""
     install_apt(calls, succeeds=3, error=LOCKED)
     slurm_cluster.apt_get("update", "-qq")
@@ -38,10 +38,10 @@ def test_apt_get_waits_while_a_lock_is_held(calls: Path) -> None:
 
 
 @pytest.mark.parametrize(("error", "seconds"), [(LOCKED, 0), ("E: Unable to locate package x", 9)])
-def test_apt_get_ends_with_the_error(
+def test_apt_get_ends_with_error(
     calls: Path, monkeypatch: pytest.MonkeyPatch, error: str, seconds: int
 ) -> None:
-    """Without a traceback, where a lock is held for too long or the error is another one."""
+    """Without a traceback, if a lock is held for too long or on another error."""
     monkeypatch.setattr(slurm_cluster, "LOCK_SECONDS", seconds)
     install_apt(calls, succeeds=100, error=error)
     with pytest.raises(SystemExit, match=error.replace("(", r"\(").replace(")", r"\)")):

@@ -1,4 +1,4 @@
-"""The pages in ``docs/`` say what the types and tables say."""
+"""The pages in ``docs/`` agree with the types and tables."""
 
 import json
 import re
@@ -33,20 +33,20 @@ VALIDATOR = jsonschema.Draft202012Validator(sonar_pages.schema())
 
 
 def test_every_metric_has_one_row() -> None:
-    """No name stands twice in the table of metrics."""
+    """No name occurs twice in the table of metrics."""
     names = [row.name for _, _, rows, _ in sonar_pages.SECTIONS for row in rows]
     assert len(names) == len(set(names))
 
 
-def test_the_schema_is_one() -> None:
+def test_schema_is_valid() -> None:
     """JSON Schema's own schema accepts it."""
     jsonschema.Draft202012Validator.check_schema(sonar_pages.schema())
 
 
 @settings(max_examples=40)
 @given(envelopes)
-def test_the_schema_accepts_any_valid_envelope(envelope: Envelope) -> None:
-    """What the encoder writes is what the schema describes."""
+def test_schema_accepts_any_valid_envelope(envelope: Envelope) -> None:
+    """Any envelope that the encoder writes."""
     VALIDATOR.validate(json.loads(encode(envelope)))
 
 
@@ -54,24 +54,24 @@ NEUTRAL = ("data.attributes.system.boot", "")
 """Sonar writes +00:00 there, which the schema refuses."""
 
 SAYABLE = {"NonemptyString", "NonzeroUint", "Timestamp", "OptionalTimestamp"}
-"""Rules that JSON Schema can say; a host name is one only to validators that check formats."""
+"""Rules that JSON Schema can express; for a host name only with format validation."""
 
 
 @pytest.mark.parametrize(
     ("text", "path", "value"), [rule[:3] for rule in RULES if rule[3] in SAYABLE]
 )
-def test_the_schema_refuses_what_a_strict_decoder_refuses(
+def test_schema_rejects_data_that_strict_decoder_rejects(
     text: str, path: str, value: object
 ) -> None:
-    """As far as JSON Schema can say it."""
+    """As far as JSON Schema can express it."""
     if text is examples.SAMPLE:
         text = changed(text, *NEUTRAL)
     assert VALIDATOR.is_valid(json.loads(text))
     assert not VALIDATOR.is_valid(json.loads(changed(text, path, value)))
 
 
-def test_every_type_has_its_table() -> None:
-    """And each of its fields a row."""
+def test_every_type_has_table() -> None:
+    """With a row for each of its fields."""
     page = sonar_pages.types_page()
     for module in sonar_pages.MODULES:
         for cls in sonar_pages._records(module):
@@ -81,8 +81,8 @@ def test_every_type_has_its_table() -> None:
                 assert f"\n| `{name}` | " in section
 
 
-def test_the_page_names_every_metric_that_is_sent() -> None:
-    """A full sample sends no other, and all of these."""
+def test_page_has_every_metric_sent() -> None:
+    """A full sample sends all of these and no others."""
     gpu = SampleGpu(
         uuid="GPU-1", performance_state=ExtendedUint(1), fan=1, temperature=1, power=1,
         power_limit=1, ce_clock=1, memory_clock=1,
@@ -110,7 +110,7 @@ NODE_PAGE = (ROOT / "docs/sonar/node.md").read_text()
 TABLES = dict(re.findall(r"^\| (S\w+) \|.*\n\|[-|]+\n((?:\|.*\n)+)", NODE_PAGE, re.MULTILINE))
 
 
-def test_all_types_that_a_node_sends_have_a_table() -> None:
+def test_types_sent_by_node_have_table() -> None:
     """Those below the two envelopes."""
     assert set(TABLES) == {
         "SampleAttributes", "SampleSystem", "SampleDisk", "SampleJob", "SampleProcess",
@@ -119,7 +119,7 @@ def test_all_types_that_a_node_sends_have_a_table() -> None:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_table_has_every_field_once_and_no_other(name: str) -> None:
+def test_table_has_every_field_once_and_no_other(name: str) -> None:
     """The first column names them."""
     firsts = [row.split("|")[1] for row in TABLES[name].splitlines()]
     reported = re.findall(r"`(\w+)`", " ".join(firsts))

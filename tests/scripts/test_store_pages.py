@@ -1,4 +1,4 @@
-"""``docs/stores/``: options and index are what the parts and the pages say."""
+"""``docs/stores/``: options and index agree with the parts and the pages."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ SCRIPT = ROOT / "scripts/store_pages.py"
 
 
 @pytest.mark.parametrize("path", sorted(DIRECTORY.glob("*.md")), ids=lambda path: path.stem)
-def test_every_option_is_on_the_page(path: Path) -> None:
+def test_page_has_every_option(path: Path) -> None:
     """With a meaning, in the order of the part's own signature."""
     blocks = re.findall(
         r"<!-- options: (\w+)\.(\w+) -->\n(.*?)<!-- end -->", path.read_text(), re.DOTALL
@@ -28,8 +28,8 @@ def test_every_option_is_on_the_page(path: Path) -> None:
         assert [option for option, _ in rows] == list(schema.__struct_fields__)
 
 
-def test_a_page_without_its_facts_is_refused(tmp_path: Path) -> None:
-    """What a store does with texts, times and the rest is not left unsaid."""
+def test_page_without_facts_is_rejected(tmp_path: Path) -> None:
+    """Such as how the store represents strings and times."""
     (tmp_path / "foo.md").write_text("# Foo\n\n| numbers | doubles |\n")
     done = subprocess.run(
         [sys.executable, SCRIPT, tmp_path], capture_output=True, text=True, check=False
@@ -38,7 +38,7 @@ def test_a_page_without_its_facts_is_refused(tmp_path: Path) -> None:
     assert "foo.md: the table 'What is stored' has no row integers, booleans" in done.stderr
 
 
-def test_every_store_has_a_row() -> None:
+def test_every_store_has_row() -> None:
     """Each sink has its options on one page, and each of several on a page its own facts."""
     text = "".join(path.read_text() for path in DIRECTORY.glob("*.md"))
     shown = re.findall(r"<!-- options: sinks\.(\w+) -->", text)
@@ -51,8 +51,8 @@ def test_every_store_has_a_row() -> None:
         assert len(sinks) < 2 or rows == sinks
 
 
-def test_a_fact_for_each_column(tmp_path: Path) -> None:
-    """A table of several sinks has several rows in the index, and leaves out none."""
+def test_index_has_row_for_each_column_of_page(tmp_path: Path) -> None:
+    """A table of several sinks becomes several rows, and none is left out."""
     facts = (
         "numbers",
         "integers",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def stopped_on_failure(stop: Callable[[], None]) -> Iterator[None]:
-    """Stop a server that was started but does not become ready, before the error goes on."""
+    """Stop a server that was started but did not become ready, then raise the error."""
     try:
         yield
     except BaseException:

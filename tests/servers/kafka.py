@@ -43,7 +43,7 @@ listener.name.ssl.ssl.client.auth=required
 sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
 {logins}
 """
-"""Added for a broker that asks for certificates and passwords."""
+"""Added for a broker that requires certificates and passwords."""
 
 LOGIN = "org.apache.kafka.common.security"
 USER, PASSWORD = "fox", "pa ss-word"
@@ -66,7 +66,7 @@ class Kafka:
     """A real broker on loopback, which is its own controller; topics are created when used."""
 
     def __init__(self, directory: Path, tls: Certificates | None = None) -> None:
-        """Prepare its directory; with certificates it also listens where it asks who we are."""
+        """Prepare its directory; with certificates it has listeners with authentication, too."""
         java = str(program("java", "default-jre-headless"))
         self.java = [java, "-Xmx192m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars()}/*"]
         self.directory, self._tls = directory, tls
@@ -112,7 +112,7 @@ class Kafka:
         subprocess.run(command, check=True, capture_output=True)
 
     async def start(self) -> None:
-        """Start it and wait until it answers; with other ports where somebody took one of ours."""
+        """Start it and wait until it answers, with other ports if one was taken meanwhile."""
         try:
             await self._start()
         except AssertionError:

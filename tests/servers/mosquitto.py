@@ -13,7 +13,7 @@ class Mosquitto:
     """A real broker on loopback, which keeps sessions and messages in a directory."""
 
     def __init__(self, directory: Path, *lines: str) -> None:
-        """Configure it; `lines` are more of its configuration, by default to let everybody in."""
+        """Configure it; `lines` are added, by default to allow anonymous clients."""
         self.program = program("mosquitto", "mosquitto")
         self.directory = directory
         self.port = free_port()

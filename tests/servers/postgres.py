@@ -30,7 +30,7 @@ def programs() -> Path:
 
 
 class Server:
-    """A real PostgreSQL on loopback, which asks for a password and keeps nothing on the disk."""
+    """A real PostgreSQL on loopback, with password authentication, without durability."""
 
     def __init__(self, directory: Path) -> None:
         self.programs = programs()
@@ -86,7 +86,7 @@ class Server:
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """End it, without waiting for those who are connected."""
+        """Stop it without waiting for connected clients."""
         self.process.send_signal(signal.SIGINT)
         self.process.wait(30)
 
@@ -133,9 +133,9 @@ _MESSAGES = """
 
 def kept(name: str, field: str, tags: str, *rest: Any) -> tuple[Any, ...]:
     *own, timestamp, value, exact, unsigned, boolean, text = rest
-    said = dict(zip(TAG_COLUMNS, own, strict=True))
-    tags_said = json.loads(tags) | {key: tag for key, tag in said.items() if tag is not None}
-    if value is not None:  # a double beside every number
+    columns = dict(zip(TAG_COLUMNS, own, strict=True))
+    tags_said = json.loads(tags) | {key: tag for key, tag in columns.items() if tag is not None}
+    if value is not None:  # every number also as a double
         assert value == float(next((v for v in (exact, unsigned, boolean) if v is not None), value))
     unsigned = None if unsigned is None else int(unsigned)
     whole = {"int": exact, "Uint": unsigned, "bool": boolean, "str": text}

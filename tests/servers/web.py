@@ -1,4 +1,4 @@
-"""What servers with an HTTP interface share: how they start, answer and end."""
+"""Servers with an HTTP interface: start, queries, stop."""
 
 import subprocess
 import time

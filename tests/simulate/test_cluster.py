@@ -1,4 +1,4 @@
-"""What a simulated cluster publishes: its jobs, its series and their values."""
+"""Messages of a simulated cluster: its jobs, its series and their values."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -17,17 +17,17 @@ from ccpipe.formats.sonar import SampleAttributes, SampleData, SampleEnvelope
 from ccpipe.formats.sonar import decode as decode_envelopes
 from ccpipe.jobs import Job
 from ccpipe.node.sampling.collector import Metric
-from ccpipe.simulate import Payload, Shape, SimulatedCluster
+from ccpipe.simulate import Payload, SimulatedCluster, SimulationOptions
 from ccpipe.simulate.cluster import PROCESSES, sample_envelope
 from ccpipe.simulate.jobs import LOAD, SECOND, Scheduler
-from ccpipe.simulate.series import RING, NodeParts, node_series, rings
+from ccpipe.simulate.series import RING, NodeParts, encoded_values, node_series
 
 T = TypeVar("T")
 START = 1_790_000_000 * SECOND
 
 
 def cluster(
-    shape: Shape,
+    shape: SimulationOptions,
     *,
     seed: int = 1,
     subjects: dict[str, str] | None = None,
@@ -49,9 +49,11 @@ def events(payloads: Iterable[Payload], function: str, type_: type[T]) -> Iterat
                 yield msgspec.json.decode(str(line.value), type=type_)
 
 
-def test_a_sample_is_a_message_of_valid_lines_from_each_node() -> None:
+def test_sample_has_message_of_valid_lines_from_each_node() -> None:
     """Every line is in ClusterCockpit's line protocol, with the time of the sample."""
-    made = cluster(Shape(nodes=20, metrics=150, parts=NodeParts(accelerator=2), failures=0))
+    made = cluster(
+        SimulationOptions(nodes=20, metrics=150, parts=NodeParts(accelerator=2), failures=0)
+    )
     metrics = [each for each in samples(made, 2) if each.subject.endswith("metrics")]
     assert len(metrics) == 40
     for number, payload in enumerate(metrics):
@@ -64,9 +66,9 @@ def test_a_sample_is_a_message_of_valid_lines_from_each_node() -> None:
         assert {line.time for line in lines} == {START + number // 20 * 10 * SECOND}
 
 
-def test_the_seed_decides() -> None:
+def test_output_is_reproducible_by_seed() -> None:
     """The same seed and times give the same bytes, another seed others."""
-    shape = Shape(
+    shape = SimulationOptions(
         nodes=5, metrics=10, late=0.1, broken=0.1, repeated=0.1, failures=10,
         sonar_interval=SECOND * 60,
     )  # fmt: skip
@@ -74,16 +76,18 @@ def test_the_seed_decides() -> None:
     assert first == same != other
 
 
-def test_starts_and_stops_of_jobs_are_events() -> None:
-    made = cluster(Shape(nodes=50, metrics=1))
+def test_job_starts_and_stops_are_events() -> None:
+    made = cluster(SimulationOptions(nodes=50, metrics=1))
     events = [each for each in samples(made, 720) if ".events.job" in each.subject]
     functions = Counter(next(iter(decode(each.body))).tags["function"] for each in events)
     assert functions["start_job"] >= functions["stop_job"] > 10
 
 
-def test_starts_list_nodes_and_gpus_and_every_job_stops_by_the_end() -> None:
+def test_starts_list_resources_and_every_job_stops() -> None:
     """Jobs that still run at the end of the last sample are cancelled then."""
-    made = cluster(Shape(nodes=20, metrics=1, parts=NodeParts(hwthread=8, accelerator=2)))
+    made = cluster(
+        SimulationOptions(nodes=20, metrics=1, parts=NodeParts(hwthread=8, accelerator=2))
+    )
     assert not list(made.end())  # nothing has started
     payloads = [*samples(made, 60), *made.end()]
     starts = {each.jobId: each for each in events(payloads, "start_job", StartJob)}
@@ -100,8 +104,8 @@ def test_starts_list_nodes_and_gpus_and_every_job_stops_by_the_end() -> None:
         assert job.walltime > 0
 
 
-def test_a_cluster_that_starts_later_has_other_job_ids() -> None:
-    shape = Shape(nodes=50, metrics=1)
+def test_later_cluster_has_other_job_ids() -> None:
+    shape = SimulationOptions(nodes=50, metrics=1)
     starts = [
         {job.jobId for job in events(samples(made, 60), "start_job", StartJob)}
         for made in (cluster(shape), cluster(shape, start=START + 10 * SECOND))
@@ -110,8 +114,10 @@ def test_a_cluster_that_starts_later_has_other_job_ids() -> None:
     assert not set.intersection(*starts)
 
 
-def test_states_of_all_nodes_are_reported_every_minute() -> None:
-    shape = Shape(nodes=12, metrics=1, parts=NodeParts(hwthread=8, accelerator=2), failures=200)
+def test_node_states_are_reported_every_minute() -> None:
+    shape = SimulationOptions(
+        nodes=12, metrics=1, parts=NodeParts(hwthread=8, accelerator=2), failures=200
+    )
     made, found = cluster(shape), list[list[NodeState]]()
     for _ in range(30):
         reported = [each.nodes for each in events(made.sample(), "nodestate", NodeStates)]
@@ -128,18 +134,18 @@ def test_states_of_all_nodes_are_reported_every_minute() -> None:
     assert {node.states[0] for nodes in found for node in nodes} == {"allocated", "idle", "down"}
 
 
-def test_any_name_of_a_cluster_is_read_back() -> None:
-    """With what must be escaped, and a backslash, which must not."""
+def test_any_cluster_name_survives_round_trip() -> None:
+    """Including characters that must be escaped, and a backslash, which must not."""
     name = r"a\b,c=d e"
-    for payload in cluster(Shape(nodes=1, metrics=3), name=name).sample():
+    for payload in cluster(SimulationOptions(nodes=1, metrics=3), name=name).sample():
         lines = decode(payload.body)
         assert not lines.rejected
         assert {line.tags["cluster"] for line in lines} == {name}
 
 
 @pytest.mark.parametrize("kind", ["late", "repeated"])
-def test_bad_data_lose_no_line(kind: str) -> None:
-    shape = Shape(nodes=10, metrics=3, failures=0)
+def test_faults_lose_no_line(kind: str) -> None:
+    shape = SimulationOptions(nodes=10, metrics=3, failures=0)
     plain = samples(cluster(shape), 40)
     is_late = kind == "late"
     shape = shape._replace(late=0.2) if is_late else shape._replace(repeated=0.2)
@@ -155,15 +161,15 @@ def test_bad_data_lose_no_line(kind: str) -> None:
         assert found != [each.body for each in plain if ".events." not in each.subject]
 
 
-def test_a_broken_line_is_beside_good_ones() -> None:
-    made = cluster(Shape(nodes=10, metrics=3, broken=1.0))
+def test_malformed_line_is_among_valid_ones() -> None:
+    made = cluster(SimulationOptions(nodes=10, metrics=3, broken=1.0))
     payload = next(each for each in made.sample() if each.broken)
     lines = decode(payload.body)
     assert (len(lines), len(lines.rejected)) == (3, 1)
 
 
-def test_a_node_that_is_away_sends_nothing() -> None:
-    made = cluster(Shape(nodes=30, metrics=1, failures=100))
+def test_failed_node_sends_nothing() -> None:
+    made = cluster(SimulationOptions(nodes=30, metrics=1, failures=100))
     silent = set(made.nodes)
     for _ in range(30):
         heard = {
@@ -179,9 +185,9 @@ def test_a_node_that_is_away_sends_nothing() -> None:
     assert any(made.jobs.is_away)
 
 
-def test_sonars_samples_are_envelopes_with_the_jobs_processes() -> None:
-    """One a node and Sonar interval."""
-    made = cluster(Shape(nodes=8, metrics=1, failures=0, sonar_interval=60 * SECOND))
+def test_sonar_samples_are_envelopes_with_processes_of_job() -> None:
+    """One for each node and Sonar interval."""
+    made = cluster(SimulationOptions(nodes=8, metrics=1, failures=0, sonar_interval=60 * SECOND))
     bodies = [each.body for each in samples(made, 12) if each.subject == "fox%2Etest.sonar.sample"]
     assert len(bodies) == 16
     decoded = decode_envelopes(b"".join(bodies), strict=True)
@@ -198,9 +204,11 @@ def test_sonars_samples_are_envelopes_with_the_jobs_processes() -> None:
     assert set(processes) == {4}
 
 
-def test_a_site_with_subjects_of_its_own_has_them() -> None:
-    flat = cluster(Shape(nodes=2, metrics=1), subjects={"metrics": "hpc-nats"})
-    own = cluster(Shape(nodes=2, metrics=1), subjects={"metrics": "{cluster}.metrics.{hostname}"})
+def test_cluster_uses_configured_subjects() -> None:
+    flat = cluster(SimulationOptions(nodes=2, metrics=1), subjects={"metrics": "hpc-nats"})
+    own = cluster(
+        SimulationOptions(nodes=2, metrics=1), subjects={"metrics": "{cluster}.metrics.{hostname}"}
+    )
     assert "hpc-nats" in {each.subject for each in flat.sample()}
     assert {"fox%2Etest.metrics.n0001", "fox%2Etest.metrics.n0002"} <= {
         each.subject for each in islice(own.sample(), 100)
@@ -226,8 +234,8 @@ def job() -> Job:
     return next(change.job for change in changes if change.function == "start_job")
 
 
-def test_a_busy_node_shows_the_processes_of_its_job() -> None:
-    """They use the node, and never more hardware threads than it has."""
+def test_busy_node_has_processes_of_its_job() -> None:
+    """They use the node, but at most all of its hardware threads."""
     made = job()
     attributes = sample(made)
     [shown] = attributes.jobs
@@ -238,7 +246,7 @@ def test_a_busy_node_shows_the_processes_of_its_job() -> None:
     assert len(attributes.system.cpus) == PARTS.hwthread
 
 
-def test_an_idle_node_has_no_job() -> None:
+def test_idle_node_has_no_job() -> None:
     attributes = sample(None)
     assert not attributes.jobs
     assert attributes.system is not None
@@ -253,7 +261,7 @@ def scheduler(*, seed: int = 1, failures: float = 0.0) -> Scheduler:
     return Scheduler("c", NODES, hwthreads=64, start=START, seed=seed, failures=failures)
 
 
-def test_a_job_starts_once_stops_once_and_never_shares_a_node() -> None:
+def test_job_starts_and_stops_once_and_shares_no_node() -> None:
     """Over a day with failures: each stop has its start before it, each node one job at a time."""
     made = scheduler(failures=0.5)
     running = {job.id: job for job in made.running()}
@@ -273,7 +281,7 @@ def test_a_job_starts_once_stops_once_and_never_shares_a_node() -> None:
     assert {job.id for job in made.running()} == set(running)
 
 
-def test_the_cluster_is_busy_most_of_the_time() -> None:
+def test_cluster_is_busy_most_of_the_time() -> None:
     made = scheduler()
     shares = []
     for hour in range(1, 25):
@@ -283,7 +291,7 @@ def test_the_cluster_is_busy_most_of_the_time() -> None:
     assert LOAD / 2 < sum(shares) / len(shares) <= 1
 
 
-def test_a_node_that_fails_ends_its_job_and_comes_back() -> None:
+def test_failed_node_ends_job_and_recovers() -> None:
     """The job's state is ``node_fail``; half an hour later the node works again."""
     made = scheduler(failures=1.0)
     failed = [job for _, job in made.advance(START + DAY) if job.state == "node_fail"]
@@ -291,8 +299,8 @@ def test_a_node_that_fails_ends_its_job_and_comes_back() -> None:
     assert 0 < sum(made.is_away) < len(NODES) / 4
 
 
-def test_every_series_is_that_of_a_collector_and_stands_once() -> None:
-    """No metric is made up, and no two lines of a sample are of one series."""
+def test_every_series_is_in_collector_tables_once() -> None:
+    """No metric is made up, and each line of a sample has another series."""
     found = node_series(NodeParts(hwthread=8, accelerator=4), 1000)
     assert len(set(found)) == len(found)
     assert {"cpu_load", "mem_used", "cpu_user", "nv_util"} <= {each.metric.name for each in found}
@@ -300,54 +308,54 @@ def test_every_series_is_that_of_a_collector_and_stands_once() -> None:
         assert dict(each.tags)["type"] in each.metric.types
 
 
-def test_a_small_limit_has_what_cc_backend_shows_of_a_job() -> None:
-    """Its footprint, CPU time, and the power of each socket; with GPUs also theirs."""
+def test_small_limit_includes_metrics_shown_by_cc_backend() -> None:
+    """A job's footprint, CPU time, and the power of each socket; with GPUs also theirs."""
     names = [each.metric.name for each in node_series(NodeParts(accelerator=2), 10)]
     assert set(names) > {*FOOTPRINTS, "cpu_user", "cpu_power", "nv_util"}
     assert names.count("cpu_power") == names.count("nv_util") == 2
 
 
 @pytest.mark.parametrize("limit", [1, 100, 1000])
-def test_a_node_has_as_many_series_as_were_asked_for(limit: int) -> None:
+def test_node_has_configured_number_of_series(limit: int) -> None:
     assert len(node_series(NodeParts(), limit)) == limit
 
 
-def test_cards_are_only_where_there_are_any() -> None:
+def test_gpu_metrics_require_gpus() -> None:
     """A node without accelerators has no metric of them."""
     kinds = {dict(each.tags)["type"] for each in node_series(NodeParts(), 10_000)}
     assert "accelerator" not in kinds
     assert {"node", "hwthread", "socket", "memoryDomain"} <= kinds
 
 
-def test_an_integer_is_spelled_as_one() -> None:
+def test_integer_is_written_with_suffix() -> None:
     """As on the wire: with an ``i``."""
-    found = rings(Metric("procs", "", int, ""), seed=1)
+    found = encoded_values(Metric("procs", "", int, ""), seed=1)
     assert all(value.endswith(b"i") and int(value[:-1]) >= 0 for value in found.busy)
 
 
-def test_a_busy_node_does_more_than_an_idle_one() -> None:
-    """Per cent of a gauge: at most 5 and at least 60."""
-    found = rings(Metric("cpu_user", "percent", float, ""), seed=1)
+def test_busy_node_has_higher_gauges_than_idle_one() -> None:
+    """A gauge is at most 5 per cent idle, and at least 60 per cent busy."""
+    found = encoded_values(Metric("cpu_user", "percent", float, ""), seed=1)
     assert max(map(float, found.idle)) <= 5
     assert 60 <= min(map(float, found.busy)) <= max(map(float, found.busy)) <= 100
 
 
-def test_a_counter_never_falls_and_does_not_depend_on_jobs() -> None:
-    found = rings(Metric("net_bytes_in", "bytes", int, ""), seed=1)
+def test_counter_never_falls_and_is_independent_of_jobs() -> None:
+    found = encoded_values(Metric("net_bytes_in", "bytes", int, ""), seed=1)
     assert found.idle is found.busy
     counts = [int(value[:-1]) for value in found.busy]
     assert counts == sorted(counts)
     assert len(counts) == RING
 
 
-def test_a_busy_node_is_not_idle() -> None:
+def test_busy_node_has_little_idle_time() -> None:
     """Nor are all of its hardware threads loaded while it is."""
-    idle = rings(Metric("cpu_idle", "percent", float, ""), seed=1)
-    load = rings(Metric("cpu_load", "", float, ""), seed=1, scale=64)
+    idle = encoded_values(Metric("cpu_idle", "percent", float, ""), seed=1)
+    load = encoded_values(Metric("cpu_load", "", float, ""), seed=1, scale=64)
     assert max(map(float, idle.busy)) < min(map(float, idle.idle))
     assert max(map(float, load.idle)) < 2
     assert min(map(float, load.busy)) > 50
 
 
-def test_what_never_changes_is_constant() -> None:
-    assert len(set(rings(Metric("mem_total", "kB", int, ""), seed=1).busy)) == 1
+def test_constant_metrics_do_not_change() -> None:
+    assert len(set(encoded_values(Metric("mem_total", "kB", int, ""), seed=1).busy)) == 1

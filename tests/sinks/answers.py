@@ -1,4 +1,4 @@
-"""A server that answers as it is told: what no real store can be made to do."""
+"""A server with given responses, for what real stores cannot be made to do."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ async def served(
 
 
 class Answers:
-    """Keeps what it was asked."""
+    """Keeps its requests."""
 
     def __init__(self) -> None:
         self.status, self.text, self.silent = 204, "", False

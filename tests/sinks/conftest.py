@@ -1,4 +1,4 @@
-"""What the sinks' tests share: records, a source in memory, and disks that are full."""
+"""Shared by the sinks' tests: records, a source in memory, and full disks."""
 
 import asyncio
 import contextlib
@@ -55,7 +55,7 @@ def metric(value: Value, *, time: int = NOON, **tags: str) -> Message:
 
 
 class Given(Source[Any]):
-    """A source in memory; notes what was acknowledged, and acts when it is first asked."""
+    """A source in memory; records acknowledgements, and calls `first` when it is read."""
 
     gives = Lines
 
@@ -78,10 +78,10 @@ class Given(Source[Any]):
             yield Batch(records, ack, "test")
 
     def stop(self) -> None:
-        """Do nothing: the end comes by itself."""
+        """Do nothing: the source ends by itself."""
 
 
-class KeptLetters(DeadLetterSink):
+class KeptDeadLetters(DeadLetterSink):
     """Dead letters in memory."""
 
     def __init__(self) -> None:
@@ -95,21 +95,21 @@ async def carry(
     source: Given, sink: Sink[Any], telemetry: Telemetry | None = None
 ) -> list[DeadLetter]:
     """Run a pipe to its end; return the dead letters. All batches must be acknowledged."""
-    kept, limits = KeptLetters(), Limits(age=0, backoff=0.05)
+    kept, limits = KeptDeadLetters(), Limits(age=0, backoff=0.05)
     await run(source, sink, dead_letter_sink=kept, limits=limits, telemetry=telemetry)
     assert source.acknowledged == list(range(len(source.given)))
     return kept.letters
 
 
-async def carry_again(source: Given, sink: Sink[Any], mend: Callable[[], object]) -> None:
-    """Run a pipe whose store fails until `mend`, called after a failed write; nothing is lost."""
+async def carry_again(source: Given, sink: Sink[Any], repair: Callable[[], object]) -> None:
+    """Run a pipe whose store fails until `repair`, called after a failed write; nothing is lost."""
     telemetry = Telemetry()
 
-    async def mend_later() -> None:
+    async def repair_later() -> None:
         await eventually(lambda: telemetry.total(telemetry.retries) > 0)
-        await asyncio.to_thread(mend)
+        await asyncio.to_thread(repair)
 
-    letters, _ = await asyncio.gather(carry(source, sink, telemetry), mend_later())
+    letters, _ = await asyncio.gather(carry(source, sink, telemetry), repair_later())
     assert letters == []
 
 

@@ -52,7 +52,7 @@ class KilledBridges:
             for turn in range(kills):
                 before = sum((await stored()).values())
                 await self.until(stored, lambda found, at=before: found.total() > at)  # type: ignore[misc]
-                await asyncio.sleep(chance.random() * 0.3)  # the moment is what this test varies
+                await asyncio.sleep(chance.random() * 0.3)  # the time is random
                 victim = bridges[turn % 2]
                 victim.kill()
                 assert await victim.wait() == -signal.SIGKILL

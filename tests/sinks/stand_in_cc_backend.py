@@ -1,7 +1,7 @@
-"""A stand-in for cc-backend, for machines without Go: its answers about jobs, as its source says.
+"""A fake cc-backend, for machines without Go: its responses about jobs, according to its source.
 
-Source: ``internal/api/{job,nats,node}.go`` of 1.5.4. What it does with jobs without a tag is not
-reproduced: it inserts them into a cache, from which a stop may be lost.
+Source: ``internal/api/{job,nats,node}.go`` of 1.5.4. Its cache of jobs without a tag, from which
+a stop may be lost, is not reproduced.
 """
 
 import json

@@ -22,7 +22,7 @@ from tests.bridges.clustercockpit import CLUSTER, peer
 from tests.bridges.test_clustercockpit_backend import Backend
 from tests.conftest import eventually
 from tests.sinks.answers import Answers, served
-from tests.sinks.conftest import NOON, SECOND, Given, KeptLetters, carry, metric
+from tests.sinks.conftest import NOON, SECOND, Given, KeptDeadLetters, carry, metric
 from tests.sinks.stand_in_cc_backend import Key, StandIn, StandInNats
 
 START = int(time.time()) - 3600
@@ -62,8 +62,8 @@ class RestBackend(Backend):
         return next(word for word in (done.stdout + done.stderr).split() if word.count(".") == 2)
 
 
-async def test_jobs_in_the_real_database(tmp_path: Path) -> None:
-    """Also those that come again, while it is down, and one that it refuses."""
+async def test_jobs_are_stored_in_real_database(tmp_path: Path) -> None:
+    """Also repeated ones, ones sent while it is down, and one that it refuses."""
     peer("cc-backend")
     backend = RestBackend(tmp_path)
     telemetry = Telemetry()
@@ -104,10 +104,10 @@ async def test_jobs_in_the_real_database(tmp_path: Path) -> None:
         (401, '{"error":"no"}', DeniedError),
     ],
 )
-async def test_what_an_answer_means(
+async def test_response_is_classified_by_its_text(
     answers: Answers, status: int, text: str, error: type[Exception] | None
 ) -> None:
-    """By cc-backend's own words, as its source has them (1.5.4)."""
+    """As in the source of cc-backend 1.5.4."""
     answers.status, answers.text = 200, "{}"
     async with CcBackendSink(url=answers.url) as sink:
         answers.status, answers.text = status, text
@@ -122,8 +122,8 @@ async def test_what_an_answer_means(
             assert getattr(caught.value, "indices", [0]) == [0]
 
 
-async def test_what_is_no_job(answers: Answers) -> None:
-    """It is named, and what was before it does no harm when it comes again."""
+async def test_record_that_is_not_job_is_rejected(answers: Answers) -> None:
+    """It is named; jobs before it may be sent again without harm."""
     answers.status, answers.text = 200, "{}"
     other = event("job", "hold_job", "{}", time=NOON, tags={})
     async with CcBackendSink(url=answers.url) as sink:
@@ -133,8 +133,7 @@ async def test_what_is_no_job(answers: Answers) -> None:
             assert caught.value.indices == [1]
 
 
-async def test_an_address_that_is_not_cc_backends(answers: Answers) -> None:
-    """It is the recipe's fault."""
+async def test_url_of_another_server_is_configuration_error(answers: Answers) -> None:
     answers.status = 404
     with pytest.raises(ConfigError, match="404"):
         await CcBackendSink(url=answers.url).check()
@@ -181,10 +180,10 @@ ways = pytest.mark.parametrize("way", ["rest", "nats"])
 
 
 @ways
-async def test_every_job_starts_once_and_ends_once_while_connections_break(
+async def test_jobs_start_and_stop_once_while_connections_break(
     backend: tuple[StandIn, str], way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether or not the request took effect before; a stop may follow its start at once."""
+    """Whether or not a request took effect; a stop may follow its start at once."""
     monkeypatch.setattr(cc_backend, "CONFIRM_SECONDS", 0.3)
     there, _ = backend
     sink = sink_of(backend, way)
@@ -194,7 +193,7 @@ async def test_every_job_starts_once_and_ends_once_while_connections_break(
         numbers = range(first, first + 10)
         batches += [started(*numbers[:5]), stopped(*numbers[:5])]
         batches.append([one for n in numbers[5:] for one in (*started(n), *stopped(n))])
-    letters = KeptLetters()
+    letters = KeptDeadLetters()
     limits = Limits(lines=10, age=0, backoff=0.05)
     await run(Given(*batches), sink, dead_letter_sink=letters, limits=limits)
     assert letters.letters == []
@@ -206,7 +205,7 @@ async def test_every_job_starts_once_and_ends_once_while_connections_break(
 async def test_differences_are_sent_again_at_start(
     backend: tuple[StandIn, str], way: str, tmp_path: Path
 ) -> None:
-    """A job that it lost is started, and one that it shows as running is stopped."""
+    """A job missing there is started, and one that is wrongly running is stopped."""
     there, _ = backend
     sink = sink_of(backend, way, tmp_path / "state")
     assert await carry(Given(started(1, 2, 3, 4), stopped(2, 3)), sink) == []
@@ -219,10 +218,10 @@ async def test_differences_are_sent_again_at_start(
 
 
 @ways
-async def test_differences_are_sent_again_after_it_was_down(
+async def test_differences_are_sent_again_after_downtime(
     backend: tuple[StandIn, str], way: str
 ) -> None:
-    """Without a state file too, and before the records that were waiting."""
+    """Without a state file too, and before the waiting records."""
     there, _ = backend
     async with sink_of(backend, way) as sink:
         await sink.write(to_lines(started(1, 2)))
@@ -257,7 +256,7 @@ async def test_differences_are_sent_again_at_intervals(
 async def test_running_jobs_of_several_pages_are_not_started_again(
     backend: tuple[StandIn, str], way: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """All pages are read, also where the last one is full."""
+    """All pages are read, also if the last one is full."""
     monkeypatch.setattr(cc_backend, "PAGE_JOBS", 5)
     there, _ = backend
     for numbers in (range(10), range(10, 12)):
@@ -265,8 +264,8 @@ async def test_running_jobs_of_several_pages_are_not_started_again(
     assert set(there.starts.values()) == {1}
 
 
-async def test_a_stop_finds_the_start_that_was_lost(backend: tuple[StandIn, str]) -> None:
-    """The start is sent again, and then the stop; an unknown job's stop is a dead letter."""
+async def test_stop_sends_lost_start_again(backend: tuple[StandIn, str]) -> None:
+    """First the start, then the stop; an unknown job's stop is a dead letter."""
     there, _ = backend
     async with sink_of(backend, "rest") as sink:
         await sink.write(to_lines(started(1)))
@@ -278,10 +277,10 @@ async def test_a_stop_finds_the_start_that_was_lost(backend: tuple[StandIn, str]
         assert caught.value.indices == [1]
 
 
-async def test_what_its_nats_api_refuses_is_a_dead_letter(
+async def test_job_refused_by_nats_api_is_dead_letter(
     backend: tuple[StandIn, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says nothing; but it shows others that were published together, or nothing for long."""
+    """It sends no error, but lists others published together, or nothing for long."""
     monkeypatch.setattr(cc_backend, "CONFIRM_SECONDS", 0.3)
     monkeypatch.setattr(cc_backend, "MAX_TRIES", 3)
     there, _ = backend
@@ -293,7 +292,7 @@ async def test_what_its_nats_api_refuses_is_a_dead_letter(
     assert there.running() == {key(3), key(4)}
 
 
-async def test_a_disabled_route_is_a_configuration_error(backend: tuple[StandIn, str]) -> None:
+async def test_disabled_route_is_configuration_error(backend: tuple[StandIn, str]) -> None:
     """As its NATS API disables jobs over REST, retrying is pointless; at start and later."""
     there, _ = backend
     async with sink_of(backend, "rest") as sink:
@@ -304,17 +303,15 @@ async def test_a_disabled_route_is_a_configuration_error(backend: tuple[StandIn,
         await sink.check()
 
 
-def test_compression_is_a_configuration_error() -> None:
+def test_compression_is_configuration_error() -> None:
     """cc-backend would refuse every request, and each job would become a dead letter."""
     with pytest.raises(ConfigError, match="gzip"):
         CcBackendSink(gzip=True)
 
 
 @ways
-async def test_the_latest_state_of_each_node_is_posted(
-    backend: tuple[StandIn, str], way: str
-) -> None:
-    """With all its numbers, also where jobs travel over NATS."""
+async def test_latest_state_of_each_node_is_posted(backend: tuple[StandIn, str], way: str) -> None:
+    """With all its numbers, also if jobs are published over NATS."""
     there, _ = backend
 
     def states(**nodes: int) -> Message:

@@ -43,7 +43,7 @@ def jwt(directory: Path, expires: int) -> str:
 
 
 class GuardedStore(Store):
-    """A store that asks for a token."""
+    """A store that requires a token."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, "", METRICS, "unused")
@@ -57,8 +57,8 @@ class GuardedStore(Store):
         self.headers = {"Authorization": f"Bearer {self.token}"}
 
 
-async def test_what_is_sent_is_what_it_keeps(tmp_path: Path) -> None:
-    """In seconds whatever came, with a token; what it would misfile becomes dead letters."""
+async def test_metric_store_stores_lines_in_seconds(tmp_path: Path) -> None:
+    """With a token, from any precision; lines it would misfile become dead letters."""
     peer("cc-metric-store")
     store = GuardedStore(tmp_path / "store")
     (tmp_path / "token").write_text(store.token)
@@ -81,8 +81,7 @@ async def test_what_is_sent_is_what_it_keeps(tmp_path: Path) -> None:
         assert [value for value in values if value is not None] == [0.5, 1, 2.5, 3]
 
 
-async def test_tokens(tmp_path: Path) -> None:
-    """Without one, or with one that has expired, we are denied before anything starts."""
+async def test_check_denies_missing_or_expired_token(tmp_path: Path) -> None:
     peer("cc-metric-store")
     async with GuardedStore(tmp_path / "store") as store:
         with pytest.raises(DeniedError, match="Use JWT"):
@@ -102,8 +101,10 @@ async def test_tokens(tmp_path: Path) -> None:
         (Message("m", {"cluster": "c"}, 1.0, NOON), "cluster or hostname is missing"),
     ],
 )
-async def test_what_would_be_misfiled(answers: Answers, record: Message, reason: str) -> None:
-    """It is named before anything is sent, each time it comes."""
+async def test_lines_it_would_misfile_are_rejected(
+    answers: Answers, record: Message, reason: str
+) -> None:
+    """They are named before anything is sent, each time."""
     answers.status = 200
     async with CcMetricStoreSink(url=answers.url) as sink:
         for _ in range(2):
@@ -113,8 +114,8 @@ async def test_what_would_be_misfiled(answers: Answers, record: Message, reason:
         assert len(answers.requests) == 1
 
 
-async def test_bytes(answers: Answers) -> None:
-    """Seconds pass as they came; other units are written anew, and a missing time is now's."""
+async def test_lines_in_seconds_are_sent_unchanged(answers: Answers) -> None:
+    """Other units are converted, and a missing time is replaced by the current one."""
     answers.status = 200
     line = b"m,cluster=c,host=n,type=node value=1.5 %b\n"
     async with CcMetricStoreSink(url=answers.url) as sink:

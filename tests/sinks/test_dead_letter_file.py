@@ -13,14 +13,14 @@ from ccpipe.sinks.dead_letter_file import DeadLetterFile
 from tests.cli.command import ccpipe
 from tests.sinks.conftest import full_disk
 
-LETTERS = [
+DEAD_LETTERS = [
     DeadLetter(b"m,hostname=n1 value=1 5", "no such\n  database", "fox.metrics"),
     DeadLetter(b"broken \xff", "not UTF-8 \u00fc", "a.lp", 3, 17),
 ]
 
 
 def stored(path: Path) -> list[tuple[bytes, str, str, int, int]]:
-    """Read a file back; all of it must be letters."""
+    """Read a file back; it must contain dead letters only."""
     with path.open("rb") as file:
         found = list(dead_letters.read(file))
     assert all(isinstance(letter, StoredDeadLetter) for letter in found), found
@@ -31,53 +31,53 @@ def stored(path: Path) -> list[tuple[bytes, str, str, int, int]]:
     ]
 
 
-async def test_a_letter_is_a_comment_and_its_line(tmp_path: Path) -> None:
-    """Its description on one line, then the original bytes; later letters are appended."""
+async def test_dead_letter_is_comment_and_its_line(tmp_path: Path) -> None:
+    """Its description on one line, then the original bytes; later ones are appended."""
     path = tmp_path / "new" / "dead.lp"
     sink = DeadLetterFile(path)
-    await sink.write(LETTERS[:1])
-    await sink.write(LETTERS[1:])
+    await sink.write(DEAD_LETTERS[:1])
+    await sink.write(DEAD_LETTERS[1:])
     assert stored(path) == [
         (b"m,hostname=n1 value=1 5", "no such database", "fox.metrics", 0, 0),
         (b"broken \xff", "not UTF-8 \u00fc", "a.lp", 3, 17),
     ]
     lines = path.read_bytes().split(b"\n")
-    assert lines[1::2] == [LETTERS[0].original, LETTERS[1].original]
+    assert lines[1::2] == [DEAD_LETTERS[0].original, DEAD_LETTERS[1].original]
     assert all(line.startswith(b"# dead letter {") for line in lines[:-1:2])
 
 
-async def test_only_the_owner_reads_the_file(tmp_path: Path) -> None:
-    """Letters hold what was sent: a file of an earlier version is closed to others too."""
+async def test_dead_letter_file_is_readable_by_owner_only(tmp_path: Path) -> None:
+    """It contains received data: a file of an earlier version is restricted too."""
     path = tmp_path / "dead.lp"
     sink = DeadLetterFile(path)
-    await sink.write(LETTERS[:1])
+    await sink.write(DEAD_LETTERS[:1])
     assert path.stat().st_mode & 0o777 == 0o600
     path.chmod(0o644)
-    await sink.write(LETTERS[1:])
+    await sink.write(DEAD_LETTERS[1:])
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_letter_that_a_crash_tore_is_damaged_not_another_value(tmp_path: Path) -> None:
-    """Neither ``dead`` nor ``convert`` reads 47 where 4711234 was meant, wherever it was cut."""
+async def test_torn_dead_letter_is_reported_as_damaged(tmp_path: Path) -> None:
+    """Neither ``dead`` nor ``convert`` reads 47 for 4711234, wherever it was cut."""
     path = tmp_path / "dead.lp"
     sink = DeadLetterFile(path)
     await sink.write([DeadLetter(b"m,hostname=n1 value=4711234", "no", "s")])
     whole = path.read_bytes()
     for cut in range(1, len(whole)):
         path.write_bytes(whole[:cut])
-        await sink.write(LETTERS[:1])
+        await sink.write(DEAD_LETTERS[:1])
         with path.open("rb") as file:
             torn, letter = dead_letters.read(file)
         assert isinstance(torn, Damaged)
         assert isinstance(letter, StoredDeadLetter)
-        assert letter.original == LETTERS[0].original
+        assert letter.original == DEAD_LETTERS[0].original
         assert [line.value for line in decode(path.read_bytes())] == [1]
 
 
-async def test_the_file_is_read_by_convert(tmp_path: Path) -> None:
+async def test_dead_letter_file_is_read_by_convert(tmp_path: Path) -> None:
     """Comments are skipped, good lines converted, a line still broken reported with its number."""
     path = tmp_path / "dead.lp"
-    await DeadLetterFile(path).write(LETTERS)
+    await DeadLetterFile(path).write(DEAD_LETTERS)
     records = decode(path.read_bytes())
     assert [record.name for record in records] == ["m"]
     converted = ccpipe("convert", "--to", "line", "--to-precision", "s", path)
@@ -88,17 +88,17 @@ async def test_the_file_is_read_by_convert(tmp_path: Path) -> None:
     assert ccpipe("convert", "--to", "line", path).code == 0
 
 
-async def test_letters_are_on_the_disk_before_write_returns(
+async def test_dead_letters_are_synced_before_write_returns(
     tmp_path: Path, synced: list[str]
 ) -> None:
-    """The directory that holds its name is synced, and the file."""
+    """The file, and the directory that contains it."""
     sink = DeadLetterFile(tmp_path / "dead.lp")
-    await sink.write(LETTERS)
+    await sink.write(DEAD_LETTERS)
     assert synced == [tmp_path.name, "dead.lp"]
 
 
-async def test_a_full_disk_is_unavailable(tmp_path: Path) -> None:
-    """The error names the file; once there is room again the letter can be written."""
+async def test_full_disk_is_unavailable(tmp_path: Path) -> None:
+    """The error names the file; with free space it can be written again."""
     sink = DeadLetterFile(tmp_path / "dead.lp")
     letter = DeadLetter(b"x" * 10_000, "refused", "s")
     with full_disk(4096), pytest.raises(UnavailableError, match=r"dead\.lp: File too large"):
@@ -107,20 +107,20 @@ async def test_a_full_disk_is_unavailable(tmp_path: Path) -> None:
     assert stored(sink.path) == [(letter.original, "refused", "s", 0, 0)]
 
 
-async def test_a_file_that_is_full_grows_no_more(
+async def test_dead_letter_file_does_not_exceed_its_limit(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A node whose every line is refused does not fill its disk; it is logged."""
+    """A node whose every line is rejected does not fill its disk; it is logged."""
     sink = DeadLetterFile(tmp_path / "dead.lp", max_bytes=1000)
     for _ in range(100):
-        await sink.write(LETTERS)
+        await sink.write(DEAD_LETTERS)
     assert 1000 <= (tmp_path / "dead.lp").stat().st_size < 2000
     assert "dead.lp is full" in caplog.text
-    assert len(stored(tmp_path / "dead.lp")) >= len(LETTERS)
+    assert len(stored(tmp_path / "dead.lp")) >= len(DEAD_LETTERS)
 
 
-async def test_a_directory_that_cannot_be_created_is_unavailable(tmp_path: Path) -> None:
+async def test_directory_that_cannot_be_created_is_unavailable(tmp_path: Path) -> None:
     """A file in its place is named."""
     (tmp_path / "file").touch()
     with pytest.raises(UnavailableError, match=r"file/dead\.lp: "):
-        await DeadLetterFile(tmp_path / "file" / "dead.lp").write(LETTERS)
+        await DeadLetterFile(tmp_path / "file" / "dead.lp").write(DEAD_LETTERS)

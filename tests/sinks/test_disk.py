@@ -10,30 +10,30 @@ from ccpipe.sinks.disk import TORN, AppendFile, check_directory, make_directory
 from tests.sinks.conftest import forbidden
 
 
-def test_a_check_creates_nothing(tmp_path: Path) -> None:
-    """A missing directory is fine where it could be created."""
+def test_check_creates_nothing(tmp_path: Path) -> None:
+    """A missing directory is accepted if it could be created."""
     check_directory(tmp_path)
     check_directory(tmp_path / "a" / "b")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
-    """It is a mistake in the configuration, however deep the directory would be."""
+def test_file_in_place_of_directory_is_named(tmp_path: Path) -> None:
+    """It is a configuration error, at any level."""
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"file is not a directory"):
         check_directory(tmp_path / "file" / "a" / "b")
 
 
 def test_missing_permissions_are_named(tmp_path: Path) -> None:
-    """Also where a directory below the forbidden one is to be created."""
+    """Also if a directory below the forbidden one is to be created."""
     with forbidden(tmp_path / "directory") as directory:
         for path in (directory, directory / "a"):
             with pytest.raises(DeniedError, match="no write permission"):
                 check_directory(path)
 
 
-def test_every_new_directory_is_synced_to_the_disk(tmp_path: Path, synced: list[str]) -> None:
-    """The parent of each holds its name; an existing directory needs nothing."""
+def test_every_new_directory_is_synced_to_disk(tmp_path: Path, synced: list[str]) -> None:
+    """The parent of each contains its name; an existing directory needs nothing."""
     make_directory(tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b").is_dir()
     assert synced == [tmp_path.name, "a"]
@@ -48,8 +48,7 @@ def _append(path: Path, letter: bytes) -> None:
     file.close()
 
 
-def test_processes_do_not_mix_their_lines(tmp_path: Path) -> None:
-    """Each append is one piece, whoever else appends."""
+def test_appends_of_processes_do_not_interleave(tmp_path: Path) -> None:
     path = tmp_path / "file"
     spawn = multiprocessing.get_context("spawn")
     writers = [spawn.Process(target=_append, args=(path, letter)) for letter in (b"a", b"b", b"c")]
@@ -62,8 +61,8 @@ def test_processes_do_not_mix_their_lines(tmp_path: Path) -> None:
     assert sorted(lines) == sorted([b"a" * 5000, b"b" * 5000, b"c" * 5000] * 200)
 
 
-def test_a_torn_line_is_marked_before_the_next_append(tmp_path: Path) -> None:
-    """Also where another process tore it while the file was open here."""
+def test_torn_line_is_marked_before_next_append(tmp_path: Path) -> None:
+    """Also if another process tore it while the file was open here."""
     file = AppendFile(tmp_path / "file")
     file.append(b"one\n")
     with file.path.open("ab") as other:

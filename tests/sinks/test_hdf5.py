@@ -58,8 +58,8 @@ def sink_in(directory: Path, idle: float = 600) -> Hdf5Sink:
     return Hdf5Sink(dir=str(directory), idle=Interval(idle), settle=Duration(0))
 
 
-async def test_a_step_becomes_a_file_when_it_has_ended(tmp_path: Path) -> None:
-    """Samples whose fields came in several messages are rows; sh5util reads what it was made of."""
+async def test_ended_step_becomes_file(tmp_path: Path) -> None:
+    """Samples whose fields arrived in several messages are rows; sh5util reads the parts."""
     first, second = sample(0), sample(10, RSS=2048, CPUTime=1.5)
     final = tmp_path / "17_0_n1.h5"
     async with sink_in(tmp_path) as sink:
@@ -76,7 +76,7 @@ async def test_a_step_becomes_a_file_when_it_has_ended(tmp_path: Path) -> None:
         assert (tasks.node_step.job, tasks.node_step.step, tasks.node_step.node) == (17, "0", "n1")
 
 
-async def test_sh5util_merges_the_file(
+async def test_sh5util_merges_file(
     sh5util: Sh5util,  # noqa: F811
     tmp_path: Path,
 ) -> None:
@@ -89,8 +89,8 @@ async def test_sh5util_merges_the_file(
     assert rows(tmp_path / "job_17.h5") == {"Tasks": [(0, 1024)], "Energy": [(5, 210)]}
 
 
-async def test_a_killed_bridge_loses_nothing(tmp_path: Path) -> None:
-    """What was gathered is taken up by the next one; samples that come again stand there once."""
+async def test_killed_bridge_loses_nothing(tmp_path: Path) -> None:
+    """The next one continues its files; redelivered samples are stored once."""
     async with sink_in(tmp_path) as first:
         await first.write(to_lines(sample(0) + sample(10)))
     spool = tmp_path / SPOOL / "17_0_n1.lp"
@@ -102,10 +102,10 @@ async def test_a_killed_bridge_loses_nothing(tmp_path: Path) -> None:
     assert rows(tmp_path / "17_0_n1.h5") == {"Tasks": [(0, 1024), (10, 1024), (20, 7)]}
 
 
-async def test_a_process_killed_between_file_and_cleaning_makes_no_second_run(
+async def test_process_killed_before_cleaning_up_creates_no_second_run(
     tmp_path: Path,
 ) -> None:
-    """The file is newer than what it was made of: the next process only cleans up."""
+    """The file is newer than its parts: the next process only cleans up."""
     async with sink_in(tmp_path) as sink:
         await sink.write(to_lines(sample(0)))
     spool, final = tmp_path / SPOOL / "17_0_n1.lp", tmp_path / "17_0_n1.h5"
@@ -117,8 +117,8 @@ async def test_a_process_killed_between_file_and_cleaning_makes_no_second_run(
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".h5"] == ["17_0_n1.h5"]
 
 
-async def test_an_idle_step_has_ended_and_a_requeued_one_is_another_run(tmp_path: Path) -> None:
-    """Where no event comes; the file of the earlier run is kept aside."""
+async def test_idle_step_ends_and_requeued_one_is_another_run(tmp_path: Path) -> None:
+    """Without an event; the file of the earlier run is renamed."""
     final = tmp_path / "17_0_n1.h5"
     for second in (0, 100):
         async with sink_in(tmp_path, idle=0.05) as sink:
@@ -128,7 +128,7 @@ async def test_an_idle_step_has_ended_and_a_requeued_one_is_another_run(tmp_path
     assert rows(tmp_path / ".17_0_n1.0.h5") == {"Tasks": [(0, 1024)]}
 
 
-async def test_late_samples_stand_in_their_order(tmp_path: Path) -> None:
+async def test_late_samples_are_sorted_in(tmp_path: Path) -> None:
     """Within a window of rows; memory does not grow with the step."""
     seconds = [*range(0, 300, 2), *range(299 - WINDOW // 2, 300, 2)]
     async with sink_in(tmp_path) as sink:
@@ -140,8 +140,8 @@ async def test_late_samples_stand_in_their_order(tmp_path: Path) -> None:
     assert found == [(s, s) for s in sorted(seconds)]
 
 
-async def test_samples_that_come_again_replace_no_file(tmp_path: Path) -> None:
-    """Delivered again when the step has its file, they are kept beside it and told of."""
+async def test_redelivered_samples_replace_no_file(tmp_path: Path) -> None:
+    """If the step already has its file, they are kept next to it and logged."""
     final, late = tmp_path / "17_0_n1.h5", tmp_path / SPOOL / "17_0_n1.late"
     async with sink_in(tmp_path, idle=0.05) as sink:
         await sink.write(to_lines([*sample(0), *sample(10), end()]))
@@ -154,10 +154,10 @@ async def test_samples_that_come_again_replace_no_file(tmp_path: Path) -> None:
     assert [*tmp_path.glob(".*.h5")] == []
 
 
-async def test_a_sample_that_comes_while_the_file_is_made_is_not_lost(
+async def test_sample_arriving_while_file_is_written_is_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waits, and is gathered anew: it was acknowledged."""
+    """It was acknowledged, so it is gathered for the next file."""
     final, later = tmp_path / "17_0_n1.h5", sample(50)
     writing: list[asyncio.Task[None]] = []
     async with sink_in(tmp_path) as sink:
@@ -183,16 +183,15 @@ async def test_a_sample_that_comes_while_the_file_is_made_is_not_lost(
     assert gathered.count(b"\n") == len(later)
 
 
-async def test_a_directory_that_was_removed_is_made_again(tmp_path: Path) -> None:
-    """Whoever tidies up does not stop the bridge."""
+async def test_removed_directory_is_created_again(tmp_path: Path) -> None:
     async with sink_in(tmp_path) as sink:
         (tmp_path / SPOOL).rmdir()
         await sink.write(to_lines([*sample(0), end()]))
         await eventually((tmp_path / "17_0_n1.h5").exists, 60)
 
 
-async def test_what_is_no_sample_is_a_dead_letter(tmp_path: Path) -> None:
-    """Named one by one; the samples beside them are gathered."""
+async def test_record_that_is_not_sample_is_dead_letter(tmp_path: Path) -> None:
+    """Each is named; the samples between them are gathered."""
     tags = {"hostname": "n1", "jobid": "17", "stepid": "0"}
     bad = [
         metric("cpu_load", 1.0, time=NOON * SECOND, tags=tags),

@@ -1,4 +1,4 @@
-"""``HttpSink`` and ``HttpPostSink``: what an answer means, credentials, TLS, gzip, what is sent."""
+"""``HttpSink`` and ``HttpPostSink``: responses, credentials, TLS, gzip, requests."""
 
 import importlib
 import socket
@@ -63,8 +63,10 @@ class LinesSink(HttpSink[Lines]):
         (500, UnavailableError),
     ],
 )
-async def test_what_an_answer_means(answers: Answers, status: int, error: type[Exception]) -> None:
-    """Only what speaks of the records condemns them; the error holds the store's own words."""
+async def test_response_is_classified_by_its_status(
+    answers: Answers, status: int, error: type[Exception]
+) -> None:
+    """Only an error about the records rejects them; it contains the store's own text."""
     async with LinesSink(url=answers.url) as sink:
         answers.status, answers.text = status, "in its own words"
         with pytest.raises(error, match=rf"/lines: {status} .*in its own words"):
@@ -74,27 +76,27 @@ async def test_what_an_answer_means(answers: Answers, status: int, error: type[E
         await sink.write([metric(1.0)])
 
 
-async def test_a_connection_that_breaks(answers: Answers) -> None:
-    """Where no answer comes nobody knows what became of the records: they are sent again."""
+async def test_broken_connection_is_unavailable(answers: Answers) -> None:
+    """Without a response the fate of the records is unknown: they are sent again."""
     async with LinesSink(url=answers.url) as sink:
         answers.silent = True
         with pytest.raises(UnavailableError):
             await sink.write([metric(1.0)])
 
 
-async def test_a_server_that_is_too_slow() -> None:
-    """After `timeout` a write is given up, to be tried again."""
-    with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections, says nothing
+async def test_write_to_silent_server_times_out() -> None:
+    """After `timeout` it is abandoned, and may be retried."""
+    with socket.create_server(("127.0.0.1", 0)) as server:  # accepts connections, sends nothing
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
         async with LinesSink(url=url, timeout=Duration(0.1)) as sink:
             with pytest.raises(TimedOutError, match="no answer in time"):
                 await sink.write([metric(1.0)])
 
 
-async def test_server_slower_than_the_timeout_gets_everything(
+async def test_server_slower_than_timeout_gets_everything(
     answers: Answers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The timeout grows instead of failing for ever, and few records are sent again and again."""
+    """The timeout grows instead of failing forever, and few records are sent repeatedly."""
     answers.seconds = 1.0
     records = [metric(float(i), time=NOON + i * SECOND) for i in range(1000)]
     sink = LinesSink(url=answers.url, timeout=Duration(0.2))
@@ -105,8 +107,7 @@ async def test_server_slower_than_the_timeout_gets_everything(
     assert "raise sink.timeout" in caplog.text
 
 
-async def test_a_token(answers: Answers, tmp_path: Path) -> None:
-    """A token is read from its file and sent as HTTP Bearer."""
+async def test_token_is_sent_as_bearer(answers: Answers, tmp_path: Path) -> None:
     secret = tmp_path / "token"
     secret.write_text("t0k3n\n")
     async with LinesSink(url=answers.url, token_file=str(secret)):
@@ -126,13 +127,13 @@ async def test_a_token(answers: Answers, tmp_path: Path) -> None:
         ({"key_file": "f"}, "key_file: cert_file is missing"),
     ],
 )
-def test_options_that_cannot_be(options: dict[str, str], reason: str) -> None:
-    """A wrong option is named before anything starts."""
+def test_http_sink_refuses_invalid_options(options: dict[str, str], reason: str) -> None:
+    """Before anything starts."""
     with pytest.raises(ConfigError, match=reason):
         LinesSink(**options)
 
 
-async def test_a_parameter_that_may_be_a_secret_is_not_shown() -> None:
+async def test_possibly_secret_parameter_is_not_shown() -> None:
     """Neither in errors nor, therefore, with dead letters."""
     async with LinesSink(url=f"http://127.0.0.1:{free_port()}/?token=hunter2") as sink:
         with pytest.raises(UnavailableError, match=r"token=\*\*\*") as caught:
@@ -141,8 +142,8 @@ async def test_a_parameter_that_may_be_a_secret_is_not_shown() -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b" \n", b"two\nlines", b"\xff"])
-async def test_a_secret_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> None:
-    """A secret that is missing or no line of text is named by its option and file."""
+async def test_unreadable_secret_is_named(tmp_path: Path, content: bytes | None) -> None:
+    """Missing or not one line of text: with its option and file."""
     path = tmp_path / "token"
     if content is not None:
         path.write_bytes(content)
@@ -152,8 +153,8 @@ async def test_a_secret_that_cannot_be_read(tmp_path: Path, content: bytes | Non
 
 
 @pytest.mark.parametrize("option", ["ca_file", "cert_file"])
-async def test_a_certificate_that_cannot_be_read(tmp_path: Path, option: str) -> None:
-    """One that is missing, or no certificate, is named by its option."""
+async def test_unreadable_certificate_is_named(tmp_path: Path, option: str) -> None:
+    """By its option."""
     path = tmp_path / "ca.pem"
     for reason in ("No such file", ".+"):
         with pytest.raises(ConfigError, match=f"{option}: {path}: .*{reason}"):
@@ -162,8 +163,8 @@ async def test_a_certificate_that_cannot_be_read(tmp_path: Path, option: str) ->
         path.write_text("not a certificate")
 
 
-async def test_a_client_shows_its_certificate(tmp_path: Path) -> None:
-    """To a server that asks for one; we talk to none whose authority we do not know."""
+async def test_client_presents_its_certificate(tmp_path: Path) -> None:
+    """If the server requires one; a server of an unknown authority is refused."""
     made = certificates(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(made.ca))
     context.verify_mode = ssl.CERT_REQUIRED
@@ -177,8 +178,8 @@ async def test_a_client_shows_its_certificate(tmp_path: Path) -> None:
             await LinesSink(url=answers.url, **mine).check()
 
 
-async def test_gzip(answers: Answers) -> None:
-    """The body is compressed and says so; an empty one is not."""
+async def test_body_is_compressed_with_gzip(answers: Answers) -> None:
+    """With the header that declares it; an empty body is not."""
     async with LinesSink(url=answers.url, gzip=True) as sink:
         await sink.write([metric(float(n)) for n in range(1000)])
     assert [r.headers.get("Content-Encoding") for r in answers.requests] == [None, "gzip"]
@@ -186,15 +187,14 @@ async def test_gzip(answers: Answers) -> None:
     assert int(answers.requests[1].headers["Content-Length"]) < len(answers.bodies[1]) / 5
 
 
-async def test_a_large_body_is_sent_without_a_warning(answers: Answers) -> None:
+async def test_large_body_is_sent_without_warning(answers: Answers) -> None:
     """The client library would warn of bodies of more than a mebibyte."""
     async with LinesSink(url=answers.url) as sink:
         await sink.write([metric(float(n)) for n in range(20_000)])
     assert len(answers.bodies[1]) > 2**20
 
 
-def test_without_aiohttp(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the library is missing the error says what to type."""
+def test_sink_names_what_to_install_without_aiohttp(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     monkeypatch.delitem(sys.modules, "ccpipe.sinks.http")
     with pytest.raises(MissingExtra, match=r"pip install 'ccpipe\[http\]'"):
@@ -206,8 +206,7 @@ ENVELOPE = b"""{"meta": {"producer": "sonar", "version": "0.18.0"}, "data": {"ty
 "partitions": [], "nodes": []}}}"""
 
 
-async def test_lines(answers: Answers) -> None:
-    """A batch is one request."""
+async def test_batch_of_lines_is_one_request(answers: Answers) -> None:
     records = [metric(1.0), metric("text")]
     async with HttpPostSink(url=f"{answers.url}/lines", precision="ms") as sink:
         await sink.write(to_lines(records))
@@ -218,8 +217,8 @@ async def test_lines(answers: Answers) -> None:
     assert answers.bodies[1] == encode(records, precision="ms")
 
 
-async def test_envelopes(answers: Answers) -> None:
-    """Each is a request of its own, to the address of its type; errors alone have none."""
+async def test_envelope_is_one_request(answers: Answers) -> None:
+    """To the URL of its type; an envelope with only errors has none."""
     found = decode_sonar(ENVELOPE)
     async with HttpPostSink(url=f"{answers.url}/api/v1/insert", format="sonar") as sink:
         assert sink.limits.lines == 1
@@ -231,8 +230,7 @@ async def test_envelopes(answers: Answers) -> None:
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204])
-async def test_receipts(answers: Answers, status: int) -> None:
-    """A success is one, unless it is a page for people."""
+async def test_receipt_is_success_without_html(answers: Answers, status: int) -> None:
     async with (
         HttpPostSink(url=answers.url) as sink,
         HttpPostSink(url=answers.url, html=True) as all_,
@@ -249,8 +247,8 @@ async def test_receipts(answers: Answers, status: int) -> None:
             await sink.write(to_lines([metric(1.0)]))
 
 
-async def test_to_ccpipe_itself() -> None:
-    """What one bridge posts another one receives, dead letters and all."""
+async def test_ccpipe_receives_what_http_post_sends() -> None:
+    """Including dead letters."""
     listen = f"127.0.0.1:{free_port()}"
 
     kept, telemetry = ListSink(), Telemetry()

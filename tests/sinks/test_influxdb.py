@@ -1,4 +1,4 @@
-"""``InfluxdbSink`` against the real InfluxDB 1; of 2 and 3 what their documentation says."""
+"""``InfluxdbSink`` against the real InfluxDB 1, and the documentation of 2 and 3."""
 
 import asyncio
 import time
@@ -34,8 +34,10 @@ def sink_of(store: InfluxDB, **options: Any) -> InfluxdbSink:
 
 @pytest.mark.parametrize("precision", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("gzip", [False, True])
-async def test_bytes_pass_through(store: InfluxDB, precision: Precision, gzip: bool) -> None:
-    """Checked lines travel as the bytes they are, whatever the unit of their timestamps."""
+async def test_checked_lines_are_sent_unchanged(
+    store: InfluxDB, precision: Precision, gzip: bool
+) -> None:
+    """As the same bytes, for any unit of their timestamps."""
     name = f"through_{precision}_{gzip}"
     digits = {"s": "", "ms": "123", "us": "123456", "ns": "123456789"}[precision]
     line = f"{name},hostname=n1,type-id=0,a=b\\ c value=1.5,other=3i 1740052800{digits}\n".encode()
@@ -64,7 +66,7 @@ values: st.SearchStrategy[Value] = st.one_of(
     st.integers(0, 2**62),
     st.booleans(),
 )
-def test_what_is_sent_is_what_it_keeps(
+def test_influxdb_stores_records_exactly(
     store: InfluxDB, value: Value, tags: dict[str, str], when: int, are_lines: bool
 ) -> None:
     """Numbers, integers of 64 bits, booleans, texts with any character, names, nanoseconds."""
@@ -84,15 +86,15 @@ def test_what_is_sent_is_what_it_keeps(
     assert kept == {"time": when, "value": value, **tags}
 
 
-async def test_numbers_with_a_bare_point(store: InfluxDB) -> None:
-    """Unlike others this store reads them."""
+async def test_influxdb_reads_numbers_with_bare_point(store: InfluxDB) -> None:
+    """Unlike other stores."""
     async with sink_of(store) as sink:
         await sink.write(decode(b"dot,n=1 value=.5 1\ndot,n=2 value=1. 1\ndot,n=3 value=-.5e1 1\n"))
     assert [row["value"] for row in store.points("dot")] == [0.5, 1, -5]
 
 
-async def test_texts_and_numbers_of_one_line(store: InfluxDB) -> None:
-    """They are one point again, with the escapes that this store knows."""
+async def test_texts_and_numbers_of_one_line_are_one_point(store: InfluxDB) -> None:
+    """With the escapes that this store knows."""
     line = b'both,hostname=n1 value=1.5,note="a\\nb \\"c\\" \\\\ \\t" 1740052800\n'
     async with sink_of(store) as sink:
         await sink.write(decode(line))
@@ -100,8 +102,8 @@ async def test_texts_and_numbers_of_one_line(store: InfluxDB) -> None:
     assert (kept["value"], kept["note"]) == (1.5, 'a\nb "c" \\ \t')
 
 
-async def test_a_field_of_another_type(store: InfluxDB) -> None:
-    """It is a dead letter with the store's own words, and its neighbours are kept."""
+async def test_field_of_conflicting_type_is_dead_letter(store: InfluxDB) -> None:
+    """With the store's own text; other lines are kept."""
     async with sink_of(store) as sink:
         await sink.write(to_lines([Message("typed", {"n": "0"}, 1.0, NOON)]))
         with pytest.raises(RejectedError, match="field type conflict"):
@@ -113,15 +115,14 @@ async def test_a_field_of_another_type(store: InfluxDB) -> None:
     assert {row["n"] for row in store.points("typed")} == {"0", "2", "4", "5"}
 
 
-async def test_an_unsigned_integer(store: InfluxDB) -> None:
-    """Version 1 refuses it."""
+async def test_influxdb_1_refuses_unsigned_integers(store: InfluxDB) -> None:
     async with sink_of(store) as sink:
         with pytest.raises(RejectedError, match="invalid number"):
             await sink.write(to_lines([Message("unsigned", {}, Uint(7), NOON)]))
 
 
-async def test_integers_as_floats(store: InfluxDB) -> None:
-    """On request, so that a metric may come as either."""
+async def test_integers_are_sent_as_floats_if_configured(store: InfluxDB) -> None:
+    """So that a metric may have both types."""
     records = decode(b"either,n=1 value=7i 1\neither,n=2 value=7u 1\neither,n=3 value=t,x=1.5 1\n")
     async with sink_of(store, as_floats=True) as sink:
         await sink.write(to_lines([Message("either", {"n": "0"}, 1.5, NOON)]))
@@ -130,8 +131,8 @@ async def test_integers_as_floats(store: InfluxDB) -> None:
     assert payload(records[2:], as_floats=True)[0] == b"either,n=3 value=t,x=1.5 1\n"
 
 
-def test_times_in_another_unit() -> None:
-    """``precision`` decides on what is sent; ``auto`` keeps what came."""
+def test_precision_is_unit_of_timestamps() -> None:
+    """``auto`` keeps the received one."""
     lines = decode(b"m value=1.5 1740052800123\n")
     assert payload(lines) == (b"m value=1.5 1740052800123\n", "ms")
     assert payload(lines, "s") == (b"m value=1.5 1740052800\n", "s")
@@ -139,8 +140,8 @@ def test_times_in_another_unit() -> None:
     assert payload(decode(b"m value=1.5\n")) == (b"m value=1.5\n", "ns")
 
 
-async def test_rows_that_come_twice_are_kept_once(store: InfluxDB) -> None:
-    """A bridge that was killed may hand over again what is there already."""
+async def test_rows_sent_twice_are_stored_once(store: InfluxDB) -> None:
+    """After a kill a bridge may receive records again that are already stored."""
     async with sink_of(store) as sink:
         for _ in range(2):
             await sink.write(
@@ -149,8 +150,8 @@ async def test_rows_that_come_twice_are_kept_once(store: InfluxDB) -> None:
     assert len(store.points("twice")) == 1
 
 
-async def test_a_store_that_goes_and_comes_back(tmp_path: Path) -> None:
-    """While it is down writes may be tried again; back, it gets what it missed."""
+async def test_writes_continue_after_restart_of_store(tmp_path: Path) -> None:
+    """While it is down writes may be retried; then it gets the missing ones."""
     with InfluxDB(tmp_path / "influxdb") as store:
         store.query("CREATE DATABASE metrics")
         store.stop()
@@ -159,8 +160,7 @@ async def test_a_store_that_goes_and_comes_back(tmp_path: Path) -> None:
         assert [row["value"] for row in store.points("cpu_load")] == [1.0, 2.0]
 
 
-async def test_check(store: InfluxDB) -> None:
-    """``check()`` says whether the store answers and has the database, and leaves nothing in it."""
+async def test_check_requires_database_and_writes_nothing(store: InfluxDB) -> None:
     await sink_of(store).check()
     with pytest.raises(UnavailableError, match="database not found"):
         await InfluxdbSink(url=store.url, database="other").check()
@@ -176,10 +176,10 @@ async def test_check(store: InfluxDB) -> None:
         (400, "incoming write was empty"),  # 3
     ],
 )
-async def test_the_interface_of_2_and_3(
+async def test_requests_to_influxdb_2_and_3_follow_their_documentation(
     answers: Answers, tmp_path: Path, status: int, says: str
 ) -> None:
-    """Path, parameters and token by their documentation; an empty write is answered as they do."""
+    """Path, parameters and token; an empty write is answered as they do."""
     secret = tmp_path / "token"
     secret.write_text("t0k3n\n")
     answers.status, answers.text = status, says
@@ -199,8 +199,8 @@ async def test_the_interface_of_2_and_3(
     assert answers.bodies[1] == b"m value=1.5 1740052800123456\n"
 
 
-async def test_a_bucket_that_2_refuses(answers: Answers) -> None:
-    """Another 400 at the start is the recipe's fault."""
+async def test_bucket_refused_by_influxdb_2_is_configuration_error(answers: Answers) -> None:
+    """Another 400 at the start is one, too."""
     answers.status, answers.text = 400, '{"code":"invalid","message":"org is required"}'
     with pytest.raises(ConfigError, match="org is required"):
         await InfluxdbSink(url=answers.url, bucket="b").check()
@@ -215,7 +215,7 @@ async def test_a_bucket_that_2_refuses(answers: Answers) -> None:
         ({"bucket": "b", "retention_policy": "r"}, "retention_policy: goes with database"),
     ],
 )
-def test_options_that_cannot_be(options: dict[str, str], reason: str) -> None:
-    """A wrong option is named before anything starts."""
+def test_influxdb_sink_refuses_invalid_options(options: dict[str, str], reason: str) -> None:
+    """Before anything starts."""
     with pytest.raises(ConfigError, match=reason):
         InfluxdbSink(**options)  # type: ignore[arg-type] # one of several

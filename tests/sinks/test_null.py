@@ -4,6 +4,6 @@ from ccpipe.sinks.null import NullSink
 from tests.sinks.conftest import Given, carry, metric
 
 
-async def test_everything_is_acknowledged() -> None:
-    """Every batch is acknowledged and none becomes a dead letter."""
+async def test_null_sink_acknowledges_everything() -> None:
+    """Nothing becomes a dead letter."""
     assert await carry(Given([metric(1.5)], [metric("text"), metric(True)], []), NullSink()) == []

@@ -1,4 +1,4 @@
-"""Prometheus, the real one: what is written to it, and what it scrapes."""
+"""Writing to the real Prometheus, and being scraped by it."""
 
 import asyncio
 import time
@@ -44,7 +44,7 @@ def sink_of(store: Prometheus, stale_after: float = 0) -> PrometheusSink:
     st.integers(0, 999),
     st.sampled_from(["value", "rx"]),
 )
-def test_what_is_sent_is_what_it_keeps(
+def test_prometheus_stores_records_exactly(
     store: Prometheus, value: float, tags: dict[str, str], millis: int, field: str
 ) -> None:
     """Doubles, milliseconds, and any name and tag in the characters that Prometheus allows."""
@@ -63,8 +63,8 @@ def test_what_is_sent_is_what_it_keeps(
     assert (round(when * 1000), float(text)) == (NOW // 10**6 + millis, float(value))
 
 
-async def test_texts_are_refused(store: Prometheus) -> None:
-    """They become dead letters and the numbers arrive."""
+async def test_texts_are_rejected(store: Prometheus) -> None:
+    """They become dead letters and the numbers are stored."""
     records = [metric(1.0, time=NOW, n="texts"), metric("text", time=NOW)]
     async with sink_of(store) as sink:
         with pytest.raises(RejectedError, match="Prometheus stores numbers") as caught:
@@ -75,8 +75,8 @@ async def test_texts_are_refused(store: Prometheus) -> None:
     assert len(store.query('cpu_load{n="texts"}', NOW / SECOND)) == 1
 
 
-async def test_samples_that_come_again_or_late(store: Prometheus) -> None:
-    """With a window for late samples the store takes both, and what comes twice is kept once."""
+async def test_duplicate_and_late_samples_are_accepted(store: Prometheus) -> None:
+    """With a window for late samples the store accepts both, and duplicates are stored once."""
     records = [Message("late", {}, float(n), NOW + n * SECOND) for n in range(5)]
     letters = await carry(Given(records, records[:3], records), sink_of(store))
     assert letters == []
@@ -84,8 +84,8 @@ async def test_samples_that_come_again_or_late(store: Prometheus) -> None:
     assert [float(value) for _, value in values] == [0, 1, 2, 3, 4]
 
 
-async def test_late_samples_at_a_store_without_a_window(tmp_path: Path) -> None:
-    """They are dead letters with the store's own words; what is new is kept."""
+async def test_late_samples_are_dead_letters_without_window(tmp_path: Path) -> None:
+    """With the store's own text; new samples are stored."""
     with Prometheus(tmp_path / "prometheus") as store:
         async with sink_of(store) as sink:
             await sink.write(to_lines([Message("late", {"n": "1"}, 1.0, NOW)]))
@@ -97,8 +97,8 @@ async def test_late_samples_at_a_store_without_a_window(tmp_path: Path) -> None:
         assert len(store.query("late", NOW / SECOND)) == 2
 
 
-async def test_a_series_that_ends(store: Prometheus) -> None:
-    """A marker ends it: queries show it no more, while the others go on."""
+async def test_ended_series_gets_stale_marker(store: Prometheus) -> None:
+    """Queries no longer return it, while the others continue."""
     begin = time.time_ns() - 20 * SECOND
     async with sink_of(store, stale_after=10) as sink:
         await sink.write(to_lines([Message("ends", {"n": n}, 1.0, begin) for n in ("1", "2")]))
@@ -108,8 +108,8 @@ async def test_a_series_that_ends(store: Prometheus) -> None:
     assert [labels["n"] for labels, _ in store.query("ends", at + 19.5)] == ["2"]
 
 
-def test_series_are_known_in_a_new_table_too() -> None:
-    """A decoder numbers series anew once in a while; an ended one is not forgotten for that."""
+def test_ended_series_is_found_in_new_table() -> None:
+    """A decoder renumbers series from time to time; an ended one is not forgotten."""
     live = LiveSeries(10 * SECOND)
     assert live.ended(decode(b"a,n=1 value=1 100\n"), 101 * SECOND) is None
     other = Lines(b"", SeriesTable())
@@ -120,8 +120,8 @@ def test_series_are_known_in_a_new_table_too() -> None:
     assert live.ended(other, 125 * SECOND) is None
 
 
-async def test_a_store_that_goes_and_comes_back(tmp_path: Path) -> None:
-    """While it is down writes may be tried again; back, it gets what it missed."""
+async def test_writes_continue_after_restart_of_store(tmp_path: Path) -> None:
+    """While it is down writes may be retried; then it gets the missing ones."""
     store = Prometheus(tmp_path / "prometheus")
     source = Given([metric(1.0, time=NOW)], [metric(2.0, time=NOW + SECOND)])
     try:
@@ -132,8 +132,7 @@ async def test_a_store_that_goes_and_comes_back(tmp_path: Path) -> None:
         store.stop()
 
 
-async def test_check(store: Prometheus) -> None:
-    """``check()`` says whether the address takes remote write, without sending any."""
+async def test_check_requires_remote_write_and_sends_nothing(store: Prometheus) -> None:
     await sink_of(store).check()
     with pytest.raises(UnavailableError, match="404"):
         await PrometheusSink(url=store.url, path="/api/v1/push").check()
@@ -141,16 +140,16 @@ async def test_check(store: Prometheus) -> None:
         await PrometheusSink(url=f"http://127.0.0.1:{free_port()}").check()
 
 
-async def test_a_prometheus_that_takes_no_remote_write(tmp_path: Path) -> None:
-    """Its own words say which flag is missing."""
+async def test_disabled_remote_write_is_reported(tmp_path: Path) -> None:
+    """Prometheus's own text names the missing flag."""
     store = Prometheus(tmp_path / "prometheus")
     store.command.remove("--web.enable-remote-write-receiver")
     with store, pytest.raises(UnavailableError, match="needs to be enabled with --"):
         await sink_of(store).check()
 
 
-async def test_receipts(answers: Answers) -> None:
-    """204 and an empty 200 are, as Mimir sends it; a page is not."""
+async def test_receipt_is_success_without_html(answers: Answers) -> None:
+    """204, or an empty 200 as of Mimir; not a page."""
     answers.status = 200
     async with PrometheusSink(url=answers.url, tenant="hpc") as sink:
         await sink.write(to_lines([metric(1.0)]))
@@ -166,8 +165,8 @@ def shown(sink: PrometheusScrapeSink, now: int = NOON) -> list[str]:
     return "".join(sink.text(now)).splitlines()
 
 
-async def test_what_the_real_prometheus_scrapes(tmp_path: Path) -> None:
-    """The latest value of each series; one that ends is gone from the next scrape on."""
+async def test_prometheus_scrapes_latest_values(tmp_path: Path) -> None:
+    """Of each series; an ended one is missing from the next scrape on."""
     listen = f"127.0.0.1:{free_port()}"
     store = Prometheus(tmp_path / "prometheus", scrape=listen)
     tags = {"hostname": 'n"1\\x', "type-id": "0"}
@@ -196,8 +195,8 @@ async def test_what_the_real_prometheus_scrapes(tmp_path: Path) -> None:
 
 @given(st.dictionaries(names, st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1),
                        max_size=3), st.floats(allow_nan=False, allow_infinity=False))  # fmt: skip
-def test_the_text_is_read_by_prometheus_own_parser(tags: dict[str, str], value: float) -> None:
-    """Whatever the tags hold."""
+def test_page_is_parsed_by_prometheus_own_parser(tags: dict[str, str], value: float) -> None:
+    """For any tags."""
     tags = {key: text for key, text in tags.items() if not text.endswith("\\")}
     sink = PrometheusScrapeSink()
     asyncio.run(sink.write(to_lines([Message("m", tags, value, NOON)])))
@@ -208,16 +207,16 @@ def test_the_text_is_read_by_prometheus_own_parser(tags: dict[str, str], value: 
     assert ({"__name__": sample.name} | sample.labels, sample.value) == (labels, value)
 
 
-async def test_what_is_older_does_not_replace_what_is_newer() -> None:
-    """Lines may come in any order."""
+async def test_older_sample_does_not_replace_newer_one() -> None:
+    """Lines may arrive in any order."""
     sink = PrometheusScrapeSink()
     await sink.write(to_lines([metric(2.0, time=NOON), metric(1.0, time=NOON - SECOND)]))
     (_, line) = shown(sink)
     assert line == 'cpu_load{cluster="fox",hostname="n1",type="node"} 2.0'
 
 
-async def test_series_end() -> None:
-    """After `stale_after` without a sample."""
+async def test_series_ends_after_stale_after() -> None:
+    """Without a sample."""
     sink = PrometheusScrapeSink(stale_after=Duration(10))
     await sink.write(
         to_lines([metric(1.0, time=NOON, n="1"), metric(2.0, time=NOON + 8 * SECOND, n="2")])
@@ -228,8 +227,8 @@ async def test_series_end() -> None:
     assert sink.latest == {}
 
 
-async def test_series_are_bounded() -> None:
-    """The ones that were written least recently go."""
+async def test_number_of_series_is_bounded() -> None:
+    """The least recently written ones are removed."""
     sink = PrometheusScrapeSink(max_series=3)
     await sink.write(to_lines([Message("m", {"n": str(n)}, n, NOON) for n in range(3)]))
     await sink.write(
@@ -243,8 +242,8 @@ async def test_series_are_bounded() -> None:
     assert len(sink.names) <= 10_004
 
 
-async def test_times_are_shown_on_request() -> None:
-    """In milliseconds; metrics of one name stand together."""
+async def test_page_shows_times_if_configured() -> None:
+    """In milliseconds; metrics of one name are grouped."""
     sink = PrometheusScrapeSink(timestamps=True)
     await sink.write(
         to_lines(
@@ -261,15 +260,15 @@ async def test_times_are_shown_on_request() -> None:
     ]  # fmt: skip
 
 
-async def test_texts_are_not_shown() -> None:
-    """They are refused, and named."""
+async def test_page_rejects_texts() -> None:
+    """They are named."""
     with pytest.raises(RejectedError, match="not text") as caught:
         await PrometheusScrapeSink().write(to_lines([metric(1.0), metric("text")]))
     assert caught.value.indices == [1]
 
 
-async def test_the_address() -> None:
-    """One that is taken, or none, is named before anything starts."""
+async def test_invalid_or_used_address_is_named() -> None:
+    """Before anything starts."""
     listen = f"127.0.0.1:{free_port()}"
     async with PrometheusScrapeSink(listen=listen):
         url = f"http://{listen}/metrics"

@@ -16,8 +16,10 @@ from tests.cli.command import ccpipe, on_terminal
 from tests.sinks.conftest import NOON, Given, carry, metric
 
 
-async def test_lines(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    """By default records are line protocol, with timestamps that lose nothing."""
+async def test_stdout_writes_lines_with_exact_times(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """By default records are line protocol."""
     await StdoutSink().write(to_lines([metric(1.5), metric(2, time=NOON + 1)]))
     assert capfdbinary.readouterr().out == (
         b"cpu_load,cluster=fox,hostname=n1,type=node value=1.5 1740052800\n"
@@ -25,14 +27,14 @@ async def test_lines(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     )
 
 
-async def test_precision(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    """A given precision is the unit of all timestamps."""
+async def test_precision_is_unit_of_timestamps(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
     await StdoutSink(precision="ms").write(decode(b"a,hostname=n1 value=1 1740052800\n"))
     assert capfdbinary.readouterr().out == b"a,hostname=n1 value=1.0 1740052800000\n"
 
 
-async def test_json(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    """As JSON every message is one object on one line."""
+async def test_json_is_one_object_per_line(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     await StdoutSink(format="json").write(to_lines([metric(1.5, time=NOON + 1)]))
     assert capfdbinary.readouterr().out == (
         b'{"name":"cpu_load","tags":{"cluster":"fox","hostname":"n1","type":"node"},'
@@ -40,13 +42,15 @@ async def test_json(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     )
 
 
-async def test_a_record_that_json_cannot_carry(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    """One record that cannot be written costs only itself: the batch is split."""
+async def test_record_json_cannot_represent_is_rejected(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """The batch is split; other records are written."""
     records = [metric(float(n)) for n in range(5)]
     records[3] = metric(float("nan"))
     letters = await carry(Given(records), StdoutSink(format="json"))
     assert [letter.origin for letter in letters] == ["test"]
-    assert "nan cannot be a value" in letters[0].reason
+    assert "nan is not a valid value" in letters[0].reason
     assert capfdbinary.readouterr().out.count(b"\n") == 4
 
 
@@ -58,7 +62,7 @@ def standard_output(monkeypatch: pytest.MonkeyPatch, descriptor: int) -> Iterato
         monkeypatch.undo()
 
 
-def test_no_record_controls_a_terminal(tmp_path: Path) -> None:
+def test_terminal_output_is_escaped(tmp_path: Path) -> None:
     """A pipe receives records unchanged."""
     line = 'e,hostname=a,type=node event="\x1b[31m" 1740027951\n'
     (tmp_path / "in.lp").write_text(line)
@@ -69,16 +73,16 @@ def test_no_record_controls_a_terminal(tmp_path: Path) -> None:
     assert ccpipe("bridge", tmp_path / "r.toml").out == line
 
 
-async def test_a_reader_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broken pipe is raised as it is, for the command to end quietly."""
+async def test_broken_pipe_is_raised_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the command to end quietly."""
     reading, writing = os.pipe()
     os.close(reading)
     with standard_output(monkeypatch, writing), pytest.raises(BrokenPipeError):
         await StdoutSink().write(to_lines([metric(1.5)]))
 
 
-async def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Output that fails for now may be retried."""
+async def test_full_disk_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The write may be retried."""
     full = os.open("/dev/full", os.O_WRONLY)
     with (
         standard_output(monkeypatch, full),

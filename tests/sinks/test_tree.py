@@ -38,7 +38,7 @@ def content(root: Path) -> dict[str, Envelopes]:
 
 
 async def test_envelopes_are_appended_to_their_files(tmp_path: Path) -> None:
-    """Each to that of its node, one to a line, in order."""
+    """One file for each node, one envelope to a line, in order."""
     async with TreeSink(dir=str(tmp_path / "new" / "data"), profile="spec") as sink:
         await sink.write([sample("n1"), sample("n2"), sample("n1", 1)])
         await sink.write([sample("n1", 2)])
@@ -49,15 +49,15 @@ async def test_envelopes_are_appended_to_their_files(tmp_path: Path) -> None:
     assert (tmp_path / f"new/data/{DAY}/0+sample-n1.json").read_bytes().count(b"\n") == 3
 
 
-async def test_without_directories_of_clusters(tmp_path: Path) -> None:
-    """The root holds the years."""
+async def test_tree_without_cluster_directories(tmp_path: Path) -> None:
+    """The root contains the years."""
     async with TreeSink(dir=str(tmp_path), cluster_directories=False) as sink:
         await sink.write([sample()])
     assert list(content(tmp_path)) == ["2025/04/07/0+sample-n1.json"]
 
 
-async def test_what_has_no_file_is_named(tmp_path: Path) -> None:
-    """The others of the batch are not written either, so that a repeated write doubles none."""
+async def test_envelope_without_file_is_rejected(tmp_path: Path) -> None:
+    """The others of the batch are not written either, so that a retry duplicates none."""
     good = decode("".join(ALL[:4]).encode())
     (error,) = decode(ERROR.encode())
     async with TreeSink(dir=str(tmp_path)) as sink:
@@ -67,8 +67,8 @@ async def test_what_has_no_file_is_named(tmp_path: Path) -> None:
         assert content(tmp_path) == {}
 
 
-async def test_a_repeated_write_doubles_nothing(tmp_path: Path) -> None:
-    """What one file has is not appended again after another one failed, not even in halves."""
+async def test_repeated_write_duplicates_nothing(tmp_path: Path) -> None:
+    """After one file failed, others are not appended to again, not even in halves."""
     in_the_way = tmp_path / DAY / "0+sample-n2.json"
     in_the_way.mkdir(parents=True)
     batch = [sample("n1"), sample("n1", 1), sample("n2")]
@@ -79,15 +79,14 @@ async def test_a_repeated_write_doubles_nothing(tmp_path: Path) -> None:
         await sink.write(batch[:1])
         in_the_way.rmdir()
         await sink.write(batch[1:])
-        await sink.write(batch[2:])  # a batch of its own: it was not asked to know it
+        await sink.write(batch[2:])  # another batch, unknown to the sink
     assert content(tmp_path) == {
         f"{DAY}/0+sample-n1.json": batch[:2],
         f"{DAY}/0+sample-n2.json": [batch[2]] * 2,
     }
 
 
-async def test_a_full_disk_leaves_no_half(tmp_path: Path) -> None:
-    """Nothing of an append that did not fit stays in the file."""
+async def test_full_disk_leaves_no_part_of_envelope(tmp_path: Path) -> None:
     many = [sample("n1", second) for second in range(60)]
     async with TreeSink(dir=str(tmp_path), profile="spec") as sink:
         await sink.write(many[:1])
@@ -99,10 +98,10 @@ async def test_a_full_disk_leaves_no_half(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 20, -2])
-async def test_a_torn_envelope_is_removed(
+async def test_torn_envelope_is_removed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, cut: int
 ) -> None:
-    """One bad object would cost Jobanalyzer the file; it was not acknowledged."""
+    """It would make Jobanalyzer reject the file; it was not acknowledged."""
     path = tmp_path / DAY / "0+sample-n1.json"
     async with TreeSink(dir=str(tmp_path), profile="spec") as sink:
         await sink.write([sample()])
@@ -115,7 +114,7 @@ async def test_a_torn_envelope_is_removed(
 
 
 @pytest.mark.parametrize("space", ["", "\n"])
-async def test_whole_envelopes_without_a_line_end_stay(tmp_path: Path, space: str) -> None:
+async def test_complete_envelopes_without_line_end_are_kept(tmp_path: Path, space: str) -> None:
     """Of other programs, on one line or on several."""
     path = tmp_path / DAY / "0+sample-n1.json"
     async with TreeSink(dir=str(tmp_path), profile="spec") as sink:
@@ -125,8 +124,7 @@ async def test_whole_envelopes_without_a_line_end_stay(tmp_path: Path, space: st
     assert content(tmp_path) == {f"{DAY}/0+sample-n1.json": [sample(), sample(second=1)]}
 
 
-async def test_check(tmp_path: Path) -> None:
-    """``check()`` says whether the tree can be written, and creates nothing."""
+async def test_check_tests_tree_without_creating_it(tmp_path: Path) -> None:
     await TreeSink(dir=str(tmp_path / "new")).check()
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()

@@ -1,4 +1,4 @@
-"""``VictoriaMetricsSink`` against the real store: what is sent is what it keeps."""
+"""``VictoriaMetricsSink`` against the real store, with the stored series compared."""
 
 import asyncio
 import time
@@ -30,8 +30,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VictoriaMetrics]
 
 @pytest.mark.parametrize("precision", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("gzip", [False, True])
-async def test_bytes_pass_through(store: VictoriaMetrics, precision: Precision, gzip: bool) -> None:
-    """Checked lines travel as the bytes they are, whatever the unit of their timestamps."""
+async def test_checked_lines_are_sent_unchanged(
+    store: VictoriaMetrics, precision: Precision, gzip: bool
+) -> None:
+    """As the same bytes, for any unit of their timestamps."""
     name = f"through_{precision}_{gzip}"
     digits = {"s": "", "ms": "123", "us": "123456", "ns": "123456789"}[precision]
     line = f"{name},hostname=n1,type-id=0,a=b\\ c value=1.5 1740052800{digits}\n".encode()
@@ -62,14 +64,14 @@ labels = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max
     st.sampled_from(["s", "ms", "us", "ns"]),
     st.booleans(),
 )
-def test_what_is_sent_is_what_it_keeps(
+def test_victoriametrics_stores_records_exactly(
     store: VictoriaMetrics,
     points: list[tuple[float | int | bool, int]],
     tags: dict[str, str],
     precision: Precision,
     are_lines: bool,
 ) -> None:
-    """Numbers of up to 12 digits, labels and milliseconds arrive exactly, as lines or messages."""
+    """Numbers of up to 12 digits, labels and milliseconds, as lines or messages."""
     name = f"sent_{time.time_ns()}"
     messages = [
         Message(name, tags | {"n": str(n)}, value, NOON + offset * 10**6)
@@ -89,8 +91,8 @@ def test_what_is_sent_is_what_it_keeps(
     assert store.samples(name) == {sample(message) for message in messages}
 
 
-async def test_numbers_that_the_store_misreads(store: VictoriaMetrics) -> None:
-    """``.5`` and ``1.`` are numbers, though the store makes 0 of them: they are written anew."""
+async def test_numbers_store_misreads_are_rewritten(store: VictoriaMetrics) -> None:
+    """``.5`` and ``1.`` are numbers, though the store reads 0."""
     numbers = {b".5": 0.5, b"-.5": -0.5, b"1.": 1.0, b"-12.": -12.0, b"1.e2": 100.0}
     lines = decode(
         b"".join(b"dots,n=%d value=%b 1740052800\n" % pair for pair in enumerate(numbers))
@@ -101,8 +103,8 @@ async def test_numbers_that_the_store_misreads(store: VictoriaMetrics) -> None:
     assert kept == {(str(n), value) for n, value in enumerate(numbers.values())}
 
 
-async def test_fields_keep_their_names_apart(store: VictoriaMetrics) -> None:
-    """A field other than ``value`` stands in the series' name, alone in its line or not."""
+async def test_field_name_is_part_of_series_name(store: VictoriaMetrics) -> None:
+    """If it is not ``value``, alone in its line or not."""
     one, two = b"net,n=1 rx=1,value=3 1740052800\n", b"net,n=2 rx=2 1740052800\n"
     async with VictoriaMetricsSink(url=store.url) as sink:
         await sink.write(decode(one))
@@ -115,8 +117,8 @@ async def test_fields_keep_their_names_apart(store: VictoriaMetrics) -> None:
     assert kept == {("net_rx", "1", 1), ("net", "1", 3), ("net_rx", "2", 2), ("net_tx", "3", 5)}
 
 
-async def test_texts_are_refused(store: VictoriaMetrics) -> None:
-    """The store would keep a text as 0; it becomes a dead letter and the numbers arrive."""
+async def test_texts_are_rejected(store: VictoriaMetrics) -> None:
+    """The store would save a text as 0; it becomes a dead letter and the numbers are stored."""
     records = [metric(1.0, n="texts"), metric("text"), metric(2, n="texts"), metric("more")]
     async with VictoriaMetricsSink(url=store.url) as sink:
         with pytest.raises(RejectedError, match="not text") as caught:
@@ -127,8 +129,8 @@ async def test_texts_are_refused(store: VictoriaMetrics) -> None:
     assert {value for _, _, value, _ in store.samples('{n="texts"}')} == {1.0, 2.0}
 
 
-async def test_a_store_that_goes_and_comes_back(tmp_path: Path) -> None:
-    """While the store is down writes may be tried again; back, it gets what it missed."""
+async def test_writes_continue_after_restart_of_store(tmp_path: Path) -> None:
+    """While it is down writes may be retried; then it gets the missing ones."""
     store = VictoriaMetrics(tmp_path / "data")
     source = Given([metric(1.0)], [metric(2.0, time=NOON + SECOND)])
     try:
@@ -146,16 +148,15 @@ async def test_a_store_that_goes_and_comes_back(tmp_path: Path) -> None:
         store.stop()
 
 
-async def test_a_store_without_space(tmp_path: Path) -> None:
-    """A store that has gone read-only is tried again."""
+async def test_read_only_store_is_retried(tmp_path: Path) -> None:
     with VictoriaMetrics(tmp_path / "data", "-storage.minFreeDiskSpaceBytes=1000000000000000") as s:
         async with VictoriaMetricsSink(url=s.url) as sink:
             with pytest.raises(UnavailableError, match="read-only"):
                 await sink.write(to_lines([metric(1.0)]))
 
 
-async def test_passwords(tmp_path: Path) -> None:
-    """Name and password let us in; without them we are denied before anything starts."""
+async def test_store_denies_wrong_credentials(tmp_path: Path) -> None:
+    """Before anything starts; with the right ones it accepts writes."""
     secret = tmp_path / "secret"
     secret.write_text("pä:ss\n")
     flags = "-httpAuth.username=bridge", "-httpAuth.password=pä:ss"
@@ -168,8 +169,7 @@ async def test_passwords(tmp_path: Path) -> None:
                 pass
 
 
-async def test_check(store: VictoriaMetrics) -> None:
-    """``check()`` says whether the store answers, and leaves nothing in it."""
+async def test_check_requires_response_and_writes_nothing(store: VictoriaMetrics) -> None:
     before = store.samples()
     await VictoriaMetricsSink(url=store.url).check()
     assert store.samples() == before
@@ -213,7 +213,7 @@ def restart(store: VictoriaMetrics) -> None:
 
 
 @pytest.mark.long
-async def test_killed_store_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+async def test_killed_store_loses_no_acknowledged_records(tmp_path: Path) -> None:
     """Killed while rows arrive, while they wait, and right after the last acknowledgement."""
     source = Flow()
     with VictoriaMetrics(tmp_path / "data") as store:
@@ -239,18 +239,16 @@ async def test_killed_store_loses_nothing_that_was_acknowledged(tmp_path: Path) 
         'vm_rows{type="storage/small"} 5\n',
     ],
 )
-async def test_only_the_metrics_of_a_single_node_store_are_accepted(
-    answers: Answers, page: str
-) -> None:
-    """An agent, a cluster's inserter or another server says nothing about a disk."""
+async def test_durable_accepts_single_node_store_only(answers: Answers, page: str) -> None:
+    """The metrics of an agent, a cluster's inserter or another server prove no sync."""
     answers.pages["/metrics"] = page
-    with pytest.raises(ConfigError, match="durable: .*/metrics is not that of a single-node"):
+    with pytest.raises(ConfigError, match="durable: .*/metrics does not belong to a single-node"):
         await VictoriaMetricsSink(url=answers.url, durable=True).check()
     await VictoriaMetricsSink(url=answers.url).check()
 
 
-async def test_metrics_that_we_may_not_read_end_the_bridge_before_it_starts(tmp_path: Path) -> None:
-    """A store may protect them by a key of their own."""
+async def test_durable_requires_readable_metrics(tmp_path: Path) -> None:
+    """A store may protect them by a separate key; the bridge does not start."""
     with VictoriaMetrics(tmp_path / "data", "-metricsAuthKey=secret") as store:
         async with VictoriaMetricsSink(url=store.url):
             pass

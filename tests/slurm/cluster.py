@@ -1,4 +1,4 @@
-"""A cluster of ``scripts/slurm_cluster.py`` for tests, and a bridge beside it."""
+"""A cluster of ``scripts/slurm_cluster.py`` for tests, and its bridges."""
 
 import json
 import os

@@ -36,6 +36,6 @@ def cluster(
     try:
         cluster.control("up", *lines)
         yield cluster
-    finally:  # also where it did not come up, or Ctrl-C ended it
+    finally:  # also after a failed start or Ctrl-C
         cluster.close()
         cluster.control("down")

@@ -35,7 +35,7 @@ time.sleep(4)
 
 
 @pytest.mark.parametrize("cluster", [CGROUP], indirect=True)
-def test_a_job_in_its_control_groups(cluster: Cluster, tmp_path: Path) -> None:
+def test_collector_measures_real_job(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "work.py").write_text(WORK)
     begin, samples = tmp_path / "begin", tmp_path / "samples"
     command = f"srun {sys.executable} {tmp_path}/work.py {begin}"
@@ -74,7 +74,7 @@ def test_a_job_in_its_control_groups(cluster: Cluster, tmp_path: Path) -> None:
         for message in seen(name)
     )
     assert used + 0.1 >= 3
-    assert used == pytest.approx(total_cpu, abs=1)  # what it used until it was seen is missing
+    assert used == pytest.approx(total_cpu, abs=1)  # without usage before it was found
 
 
 @pytest.fixture
@@ -92,8 +92,8 @@ def scope() -> Iterator[Path]:
     group.rmdir()
 
 
-def test_job_named_by_sluid_in_real_control_groups(scope: Path) -> None:
-    """As slurmstepd from 26.05 on makes them: the CPU time of its tasks is that of the job."""
+def test_collector_measures_job_named_by_sluid(scope: Path) -> None:
+    """As slurmstepd from 26.05 on names them: the CPU time of its tasks equals the job's."""
     children = []
     for directory, command in (
         ("slurm", "exec -a 'slurmstepd: [4711.0]' sleep infinity"),

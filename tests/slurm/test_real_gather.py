@@ -1,4 +1,4 @@
-"""``ccpipe step --daemon`` beside Slurm's own plug-ins, on the same tasks: ``make slurm``."""
+"""``ccpipe step --daemon`` and Slurm's own plug-ins, on the same tasks: ``make slurm``."""
 
 import asyncio
 import json
@@ -68,8 +68,8 @@ child.wait()
 open(f"{directory}/alone{number}", "w").close()
 wait_for("may-end")
 """
-"""Tasks that differ in all that is measured. All hold what they use until it was polled by both:
-neither plug-in sees what comes and goes between two polls."""
+"""Tasks that differ in every figure. All keep their resources until polled by both: neither plug-in
+sees short-lived usage between two polls."""
 
 COLUMNS = (
     "NTasks", "AveCPU", "MinCPU", "MinCPUTask", "MinCPUNode", "TotalCPU", "MaxRSS", "MaxRSSTask",
@@ -80,7 +80,7 @@ EXACT = ("NTasks", "MaxRSSTask", "MaxRSSNode", "MinCPUTask", "MinCPUNode", "MaxD
 
 
 class Daemon:
-    """``ccpipe step --daemon``, with the rights that its systemd unit gives it, and no more."""
+    """``ccpipe step --daemon``, with only the rights of its systemd unit."""
 
     def __init__(self, cluster: Cluster, directory: Path) -> None:
         self.cluster, self.directory = cluster, directory
@@ -217,10 +217,12 @@ def compare(daemon: Daemon, job: int) -> tuple[dict[str, str], dict[str, str]]:
 
 
 @pytest.mark.parametrize("cluster", [LINUX], indirect=True)
-async def test_figures_are_those_of_jobacct_gather_linux(cluster: Cluster, tmp_path: Path) -> None:
-    """All that sacct says of a step with four tasks on two nodes, from what the daemon saw.
+async def test_daemon_reports_figures_of_jobacct_gather_linux(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """All of sacct's columns of a step with four tasks on two nodes, from the daemon's samples.
 
-    There is no broker meanwhile: what was published waits in the spool until there is one.
+    Without a broker meanwhile: messages wait in the spool until it starts.
     """
     daemon = Daemon(cluster, tmp_path)
     with daemon.running():
@@ -230,7 +232,7 @@ async def test_figures_are_those_of_jobacct_gather_linux(cluster: Cluster, tmp_p
             await check_messages(daemon, job)
     for name in ("MaxRSS", "AveRSS"):
         assert int(ours[name]) == pytest.approx(int(theirs[name]), rel=0.02)
-    # Slurm's first poll comes before exec: it sees the address space of slurmstepd.
+    # Slurm's first poll is before exec: it sees the address space of slurmstepd.
     assert int(ours["MaxRSS"]) < int(ours["MaxVMSize"]) <= int(theirs["MaxVMSize"])
     check_profiles(daemon, job, int(theirs["MaxRSS"]))
 
@@ -260,7 +262,7 @@ async def check_messages(daemon: Daemon, job: int) -> None:
 
 
 def check_profiles(daemon: Daemon, job: int, max_rss: int) -> None:
-    """The real sh5util merges and extracts the daemon's files; they say what sacct says."""
+    """The real sh5util merges and extracts the daemon's files; the figures equal sacct's."""
     cluster = daemon.cluster
     merged, csv = daemon.directory / "job.h5", daemon.directory / "tasks.csv"
     base = ("sh5util", "-p", str(daemon.profiles), "-j", str(job))
@@ -282,15 +284,13 @@ def check_profiles(daemon: Daemon, job: int, max_rss: int) -> None:
 
 
 @pytest.mark.parametrize("cluster", [CGROUP], indirect=True)
-def test_control_groups_and_profiles_of_slurms_own_plugins(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_daemon_matches_slurm_cgroup_and_profile_plugins(cluster: Cluster, tmp_path: Path) -> None:
     """Tasks by their groups; and the files of the real plug-in, merged by both programs.
 
     Slurm 22.05 counts ``total_rss`` of ``memory.stat`` at each poll, each second and when a task
     ends, as memory, and with the page cache and swap as address space. We take the peak of the
-    group, as Slurm does since 24.11: the kernel has it of all moments, with the page cache and what
-    the kernel itself holds for the group.
+    group, as Slurm does since 24.11: the kernel tracks it continuously, with the page cache and
+    kernel memory of the group.
     """
     daemon = Daemon(cluster, tmp_path)
     with daemon.running("--cgroup"):
@@ -321,8 +321,8 @@ def check_merge(cluster: Cluster, directory: Path, job: int) -> None:
 
 
 @pytest.mark.parametrize("cluster", [LINUX], indirect=True)
-def test_a_suspended_step_is_not_sampled(cluster: Cluster, tmp_path: Path) -> None:
-    """Slurm freezes its control group: no samples, and the time is not part of what it ran."""
+def test_suspended_step_is_not_sampled(cluster: Cluster, tmp_path: Path) -> None:
+    """Slurm freezes its control group: no samples, and the time does not count as run time."""
     daemon = Daemon(cluster, tmp_path)
     wait = f"while [ ! -e {tmp_path}/may-end ]; do sleep 0.1; done"
     with daemon.running():
@@ -353,7 +353,7 @@ def test_a_suspended_step_is_not_sampled(cluster: Cluster, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("cluster", [LINUX], indirect=True)
-def test_within_a_job_ids_come_from_slurm(cluster: Cluster, tmp_path: Path) -> None:
+def test_step_takes_ids_from_slurm_within_job(cluster: Cluster, tmp_path: Path) -> None:
     command = (
         f"{sys.executable} -m ccpipe step -o json --report {tmp_path}/$SLURM_PROCID.json "
         f"--profile $([ $SLURM_PROCID = 1 ] && echo {tmp_path} || echo {tmp_path}/other.h5) "

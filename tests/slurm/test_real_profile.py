@@ -46,7 +46,7 @@ def written(directory: Path) -> list[Message]:
 
 
 @pytest.mark.parametrize("cluster", [LINUX], indirect=True)
-def test_samples_of_the_influxdb_plugin(cluster: Cluster, tmp_path: Path) -> None:
+def test_bridge_receives_samples_of_influxdb_plugin(cluster: Cluster, tmp_path: Path) -> None:
     ports = dict(line.split() for line in (cluster.slurm / "ports").read_text().splitlines())
     recipe = tmp_path / "profile.toml"
     recipe.write_text(RECIPE.format(port=ports["profile"], directory=tmp_path))
@@ -55,7 +55,9 @@ def test_samples_of_the_influxdb_plugin(cluster: Cluster, tmp_path: Path) -> Non
         stdout=cluster.log, stderr=cluster.log, cwd=ROOT,
     )  # fmt: skip
     try:
-        cluster.wait(lambda: listens(int(ports["profile"])))  # Slurm drops what nobody takes
+        cluster.wait(
+            lambda: listens(int(ports["profile"]))
+        )  # Slurm drops samples without a receiver
         options = ("-n2", "-w", "c1", "--profile=task", "--acctg-freq=task=1", "--mem=400M")
         job = cluster.submit(*options, wrap=WORK)
         cluster.wait(lambda: cluster.state(job) == "COMPLETED", 120)

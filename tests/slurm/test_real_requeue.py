@@ -18,7 +18,7 @@ EPILOG = (f"Epilog={ROOT}/tests/slurm/epilog.sh",)
 def test_requeued_jobs_start_once_and_stop_at_their_real_end(cluster: Cluster) -> None:
     """By hand, by preemption, with a lost node, and cancelled while waiting: as sacct has it.
 
-    While the epilog of the run before lasts, squeue claims a start that never was.
+    During the epilog of the previous run, squeue reports a start that never happened.
     """
     jobs = {
         "requeued": cluster.submit("-n1", "-w", "c1", "--requeue", wrap="sleep 12"),
@@ -38,7 +38,7 @@ def test_requeued_jobs_start_once_and_stop_at_their_real_end(cluster: Cluster) -
             cluster.run("scancel", str(job))
         else:  # Slurm itself would let it wait for two minutes
             cluster.run("scontrol", "update", f"jobid={job}", "starttime=now")
-    with contextlib.suppress(subprocess.CalledProcessError):  # it has come back by itself
+    with contextlib.suppress(subprocess.CalledProcessError):  # it is up again already
         cluster.run("scontrol", "update", "nodename=c2", "state=resume")
     cluster.wait(lambda: len(cluster.stops()) >= len(jobs) + 1, 200)
     cluster.end_bridges(signal.SIGTERM)

@@ -37,7 +37,7 @@ from tests.slurm.cluster import Cluster, seconds
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 
 
-def test_every_kind_of_job(cluster: Cluster) -> None:
+def test_bridge_reports_every_kind_of_job_as_sacct(cluster: Cluster) -> None:
     cluster.start_bridges()
     cluster.wait(lambda: bool(cluster.events("nodestate")))
     jobs = first_jobs(cluster)
@@ -49,7 +49,7 @@ def test_every_kind_of_job(cluster: Cluster) -> None:
     disturb(cluster, jobs)
     cluster.start_bridges()
     cluster.wait(lambda: cluster.state(jobs["bare"]) == "COMPLETED")
-    cluster.control("stop", "slurmctld")  # jobs end while nobody knows
+    cluster.control("stop", "slurmctld")  # jobs end unobserved
     time.sleep(6)
     cluster.control("start", "slurmctld")
     cluster.control("stop", "slurmdbd")
@@ -73,7 +73,7 @@ def test_every_kind_of_job(cluster: Cluster) -> None:
     check_sums(cluster)
 
 
-def test_starts_have_script_and_description(cluster: Cluster) -> None:
+def test_start_events_have_script_and_description(cluster: Cluster) -> None:
     script = b'#!/bin/sh\n#SBATCH --ntasks=1\n# caf\xc3\xa9 caf\xe9 "a\tb"\nexec sleep 4\n'
     path = cluster.directory / "job.sh"
     path.write_bytes(script)
@@ -111,7 +111,7 @@ def check_sums(cluster: Cluster) -> None:
     shown = ccpipe("acct", "sacct", path, "--by", "state", "-o", "json", "--zone", "UTC")
     assert (shown.code, shown.err) == (0, "")
     found = {row["State"]: row for row in map(json.loads, shown.out.splitlines())}
-    # With -X sacct knows no CPU time, which is that of the steps.
+    # With -X sacct has no CPU time, which is recorded by steps.
     runs = [row for row in rows(cluster) if "." not in row["JobIDRaw"]]
     assert {state: row["Rows"] for state, row in found.items()} == Counter(
         run["State"].split()[0] for run in runs
@@ -127,17 +127,17 @@ def check_sums(cluster: Cluster) -> None:
         check_efficiency(cluster, path)
 
 
-def test_seff_is_among_what_is_compared() -> None:
-    """Where the archive has no source package of Slurm, a skip says that seff was not compared."""
+def test_seff_is_available_for_comparison() -> None:
+    """If the archive lacks Slurm's source package, the skip states that seff was not compared."""
     if shutil.which("seff") is None:
         pytest.skip("seff is not to be had here: efficiency was not compared with it")
 
 
 def check_reports(cluster: Cluster, path: Path) -> None:
-    """`ccpipe acct sacct` has each account's CPU and GPU time as sreport does, both ways it counts.
+    """`ccpipe acct sacct` reports each account's CPU and GPU time as sreport, in both its units.
 
-    slurmdbd sums up whole hours when they are over, unless it is asked to. sreport knows nothing
-    after the hour that is nearest, but its clock may be set.
+    slurmdbd sums up hours once they are over, or on request. sreport reports nothing after the
+    nearest full hour, but its clock can be set.
     """
     shown = ccpipe("acct", "sacct", path, "--by", "account", "-o", "json", "--zone", "UTC")
     found = {row["Account"]: row for row in map(json.loads, shown.out.splitlines())}
@@ -165,10 +165,10 @@ def check_reports(cluster: Cluster, path: Path) -> None:
 
 
 def check_efficiency(cluster: Cluster, path: Path) -> None:
-    """`ccpipe acct sacct` says of each job what seff says.
+    """`ccpipe acct sacct` reports the same efficiency of each job as seff.
 
-    seff rounds CPU time to whole seconds. It takes the largest task's memory for that of all, which
-    is the same where a step has one task.
+    seff rounds CPU time to whole seconds. It uses the largest task's memory for all tasks, which
+    is correct for steps of one task.
     """
     shown = ccpipe("acct", "sacct", path, "--jobs", "-o", "json", "--zone", "UTC")
     states = {"COMPLETED", "FAILED"}
@@ -189,7 +189,7 @@ def check_efficiency(cluster: Cluster, path: Path) -> None:
         assert seconds(said["CPU Utilized"]) == pytest.approx(ours["TotalCPU"], abs=0.51)
         assert float(share) == pytest.approx(
             100 * (ours["Efficiency"] or 0), abs=51 / max(ours["CPUTimeRAW"], 1)
-        )  # seff says 0 where a job took no second
+        )  # seff reports 0 for jobs shorter than a second
         memory, unit, *_ = said["Memory Utilized"].split()
         bytes_ = float(memory) * 1024 ** " KMG".index(unit[0])
         assert bytes_ == pytest.approx(ours["Memory"] or 0, rel=0.01), (said, ours)
@@ -200,7 +200,7 @@ def first_jobs(cluster: Cluster) -> dict[str, int]:
     until_seen = f"until [ -e {cluster.directory}/seen ]; do sleep 0.2; done"
     jobs = {
         "timeout": submit("-n1", "--time=1", "-w", "c2", wrap="sleep 300"),
-        # It waits: after a job's end nobody knows its GPUs.
+        # It waits: after a job's end its GPUs are unknown.
         "gpu": submit("-p", "accel", "--gres=gpu:1", "-n2", wrap=until_seen),
         "array": submit("--array=0-4%2", "-n1", wrap="sleep 2"),
         "het": submit("-n1", ":", "-n1", wrap="sleep 4"),
@@ -238,7 +238,7 @@ def disturb(cluster: Cluster, jobs: dict[str, int]) -> None:
     jobs["lost"] = submit("-n1", "-w", "c3", "--no-requeue", wrap="sleep 300")
     wait_until_running("lost")
     cluster.run("scontrol", "update", "nodename=c3", "state=down", "reason=test")
-    with contextlib.suppress(subprocess.CalledProcessError):  # it has come back by itself
+    with contextlib.suppress(subprocess.CalledProcessError):  # it is up again already
         cluster.run("scontrol", "update", "nodename=c3", "state=resume")
     cluster.wait(lambda: "down" not in cluster.run("sinfo", "-hn", "c3", "-o", "%T"))
 
@@ -251,7 +251,7 @@ COLUMNS = (
     "TRESUsageOutAve", "AveRSS", "AveVMSize", "MaxRSS", "MaxVMSize", "CPUTimeRAW", "TotalCPU",
     "DBIndex",
 )  # fmt: skip
-"""The last one is a number, after which a row ends, whatever a name holds."""
+"""The last one is a number, which ends a row even if a name contains a newline."""
 
 
 def rows(cluster: Cluster, *options: str) -> list[dict[str, str]]:
@@ -268,7 +268,7 @@ def rows(cluster: Cluster, *options: str) -> list[dict[str, str]]:
 def records(cluster: Cluster) -> list[SlurmJob]:
     """Return all job records of the envelopes, in their order; all conform to the specification.
 
-    Slurm's own states, of which it knows eight, are those of ``states = "spec"`` for this.
+    Slurm's states are mapped to the eight of ``states = "spec"`` for this.
     """
     found: list[SlurmJob] = []
     for message in cluster.messages("envelopes"):
@@ -335,7 +335,7 @@ def check_resources(cluster: Cluster, jobs: dict[str, int]) -> None:
     assert by_job[jobs["timeout"]]["walltime"] == 60
     assert by_job[jobs["array"]]["arrayJobId"] == jobs["array"]
     assert by_job[jobs["het"] + 1]["metaData"]["hetJobOffset"] == "1"
-    # slurmdbd calls a job "allocation" while it has heard only of its end.
+    # slurmdbd names a job "allocation" while it knows only its end.
     assert by_job[jobs["failed"]]["metaData"]["jobName"].startswith("a|b")
 
 

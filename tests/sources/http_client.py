@@ -21,7 +21,7 @@ LINE = b"cpu_load,host=n1 value=0.5 1740052800\n"
 
 
 class Gate(Sink[Any]):
-    """Holds everything back until it is opened."""
+    """Delays all records until it is opened."""
 
     takes = Lines
     limits = Limits(age=0, backoff=0.05, grace=0.1)

@@ -19,7 +19,7 @@ async def batches(source: FileSource) -> list[Batch[Any]]:
     return [batch async for batch in source.batches()]
 
 
-async def test_files_are_read_in_their_order(tmp_path: Path) -> None:
+async def test_source_reads_files_in_order(tmp_path: Path) -> None:
     """Plain and compressed, each line once, with its file as origin."""
     (tmp_path / "a.lp").write_bytes(LINE % 1 + b"# comment\n" + LINE % 2)
     (tmp_path / "b.lp.gz").write_bytes(gzip.compress(LINE % 3))
@@ -29,8 +29,8 @@ async def test_files_are_read_in_their_order(tmp_path: Path) -> None:
     assert [batch.origin for batch in found] == paths
 
 
-async def test_memory_is_bounded_by_the_block(tmp_path: Path) -> None:
-    """However large the file, a batch holds some hundred kilobytes of it."""
+async def test_batch_size_is_bounded_by_block(tmp_path: Path) -> None:
+    """However large the file, a batch has some hundred kilobytes of it."""
     path = tmp_path / "large.lp"
     path.write_bytes(LINE % 7 * 100_000)
     sizes = [len(batch.records.payload) for batch in await batches(FileSource(paths=[str(path)]))]
@@ -38,7 +38,7 @@ async def test_memory_is_bounded_by_the_block(tmp_path: Path) -> None:
     assert max(sizes) < 2**18 + len(LINE)
 
 
-async def test_a_bad_line_costs_itself(tmp_path: Path) -> None:
+async def test_bad_line_is_rejected_alone(tmp_path: Path) -> None:
     """It is rejected with its number in the file, also where it is in a later block."""
     path = tmp_path / "a.lp"
     path.write_bytes(LINE % 1 * 20_000 + b"broken\n" + LINE % 2)
@@ -48,7 +48,7 @@ async def test_a_bad_line_costs_itself(tmp_path: Path) -> None:
     assert sum(len(batch.records) for batch in found) == 20_001
 
 
-async def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+async def test_unreadable_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match=r"none\.lp: No such file"):
         await batches(FileSource(paths=[str(tmp_path / "none.lp")]))
     (tmp_path / "cut.gz").write_bytes(gzip.compress(os.urandom(5000))[:-100])
@@ -58,8 +58,8 @@ async def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         await FileSource(paths=[str(tmp_path / "none.lp")]).check()
 
 
-async def test_stopped_while_it_waits_it_ends(tmp_path: Path) -> None:
-    """A pipe that nobody writes to does not hold it."""
+async def test_source_ends_if_stopped_while_waiting(tmp_path: Path) -> None:
+    """Also on a pipe without a writer."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
     writer = os.open(path, os.O_RDWR)
@@ -73,7 +73,7 @@ async def test_stopped_while_it_waits_it_ends(tmp_path: Path) -> None:
     os.close(writer)
 
 
-def test_options_are_checked() -> None:
+def test_source_rejects_invalid_options() -> None:
     with pytest.raises(ConfigError, match="paths is empty"):
         FileSource(paths=[])
     with pytest.raises(ConfigError, match="rate is -1"):
@@ -84,7 +84,7 @@ def test_options_are_checked() -> None:
     "growth", [b"", b"tail,hostname=n1,type=node value=8 1740052800\n" * 50_000]
 )
 async def test_growing_file_ends_at_its_size_at_the_start(tmp_path: Path, growth: bytes) -> None:
-    """What is written meanwhile is left to others, except for the rest of the last line."""
+    """Data appended meanwhile is not read, except for the rest of the last line."""
     path = tmp_path / "a.lp"
     line = b"m,hostname=n1,type=node value=%d 1740052800\n"
     text = b"".join(line % n for n in range(20_000))

@@ -1,4 +1,4 @@
-"""Rotation: whatever is done to a file, every line is read, and none twice."""
+"""Rotation: every line is read exactly once, however a file is rotated."""
 
 import tempfile
 from pathlib import Path
@@ -12,15 +12,15 @@ from tests.sources.cell import HEADER, ROTATIONS, Cell
 
 
 def drain(follower: Follower) -> list[Chunk]:
-    stretches = []
+    chunks = []
     while chunk := follower.step():
-        stretches.append(chunk)
-        assert len(stretches) < 10_000
-    return stretches
+        chunks.append(chunk)
+        assert len(chunks) < 10_000
+    return chunks
 
 
-def lines(stretches: list[Chunk]) -> list[bytes]:
-    found = b"".join(chunk.payload for chunk in stretches).split(b"\n")
+def lines(chunks: list[Chunk]) -> list[bytes]:
+    found = b"".join(chunk.payload for chunk in chunks).split(b"\n")
     return [line for line in found if line and not line.startswith(b"#")]
 
 
@@ -86,13 +86,13 @@ class Life:
 
 @settings(max_examples=80)
 @given(steps, st.sampled_from([b"", HEADER]))
-def test_any_course_of_events_gives_each_line_once(
+def test_follower_reads_each_line_once_in_any_sequence(
     course: list[tuple[str, int]], header: bytes
 ) -> None:
-    """Appends, halves of lines, rotations of every kind, reads and crashes in any order.
+    """Appends, partial lines, rotations of every kind, reads and crashes in any order.
 
-    What was read but not yet in the checkpoint when we crashed is read again, as the same
-    stretch of the same file: by file and offset each line is there once, and none is missing.
+    Lines read but not yet in the checkpoint at a crash are read again, as the same chunk of the
+    same file: by file and offset each line occurs once, and none is missing.
     """
     with tempfile.TemporaryDirectory() as directory:
         life = Life(Path(directory), header)
@@ -105,8 +105,8 @@ def test_any_course_of_events_gives_each_line_once(
     assert sorted(found) == sorted(life.cell.written)
 
 
-def test_a_week_away_is_caught_up_oldest_first(tmp_path: Path) -> None:
-    """Several rotated files, packed and not, are read in the order in which they were written."""
+def test_follower_reads_rotated_files_oldest_first(tmp_path: Path) -> None:
+    """Several rotated files, compressed and not, are read in the order of writing."""
     cell, found = read_before(tmp_path)
     for how in ("gzip", "rename", "gzip", "rename"):
         cell.append(4)
@@ -117,8 +117,8 @@ def test_a_week_away_is_caught_up_oldest_first(tmp_path: Path) -> None:
     follower.close()
 
 
-def test_an_inode_that_is_used_again_is_another_file(tmp_path: Path) -> None:
-    """The same inode and a longer file are not enough: the beginning tells."""
+def test_follower_detects_reused_inode(tmp_path: Path) -> None:
+    """The same inode and a longer file are not enough: the beginning decides."""
     cell, found = read_before(tmp_path)
     (tmp_path / "accounting.0").write_bytes(cell.path.read_bytes() + b"late\n")
     with cell.path.open("r+b") as file:  # the same inode, as after its reuse
@@ -129,8 +129,8 @@ def test_an_inode_that_is_used_again_is_another_file(tmp_path: Path) -> None:
     follower.close()
 
 
-def test_a_rotated_file_that_may_still_grow_is_kept_open(tmp_path: Path) -> None:
-    """Until it was quiet for the grace, lines that a writer appends late are read."""
+def test_follower_keeps_rotated_file_open_during_grace(tmp_path: Path) -> None:
+    """Lines that a writer appends late are read."""
     cell = Cell(tmp_path)
     cell.append(1)
     follower = Follower(cell.path, FileProgress(), grace=3600)
@@ -149,10 +149,10 @@ def test_a_rotated_file_that_may_still_grow_is_kept_open(tmp_path: Path) -> None
     follower.close()
 
 
-def test_a_packed_file_that_breaks_off_costs_its_end_only(
+def test_follower_continues_after_truncated_gzip(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A damaged gzip file is told of, and what comes after it is read."""
+    """The damaged file is logged, and later files are read."""
     cell, found = read_before(tmp_path)
     cell.append(50, size=1000)
     cell.rotate("gzip")
@@ -167,10 +167,10 @@ def test_a_packed_file_that_breaks_off_costs_its_end_only(
     follower.close()
 
 
-def test_a_file_that_vanished_is_told_of_and_left(
+def test_follower_logs_and_leaves_vanished_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where the rotated file is nowhere, we go on with the next one and say so."""
+    """If the rotated file is not found, the follower continues with the next and logs it."""
     cell, found = read_before(tmp_path)
     cell.path.unlink()
     cell.append(1)
@@ -181,8 +181,8 @@ def test_a_file_that_vanished_is_told_of_and_left(
     follower.close()
 
 
-def test_other_files_are_no_rotated_ones(tmp_path: Path) -> None:
-    """``accounting.jsonl`` and its rotated files do not belong to ``accounting``, nor back."""
+def test_follower_ignores_other_files(tmp_path: Path) -> None:
+    """Rotated files of ``accounting.jsonl`` do not belong to ``accounting``, nor vice versa."""
     names = [
         "accounting.jsonl", "accounting.jsonl.1", "accounting.jsonl.2.gz", "accounting.bak",
         "accounting-20261120.jsonl", "accounting.0", "accounting-20261120.gz",

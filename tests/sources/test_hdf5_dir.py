@@ -1,4 +1,4 @@
-"""A directory of profile files, followed: each sample once, whatever happens in between."""
+"""A directory of profile files, followed: each sample once, despite restarts and damage."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ def messages_of(path: Path) -> list[Message]:
         return [one for sample in samples(profile.tables, "fox") for one in sample]
 
 
-async def test_each_sample_of_slurms_files_is_sent_once(tmp_path: Path) -> None:
+async def test_source_sends_each_sample_of_slurm_files_once(tmp_path: Path) -> None:
     assert len(FILES) > 1
     wanted: list[Message] = []
     for number, path in enumerate(FILES):
@@ -69,10 +69,8 @@ async def test_each_sample_of_slurms_files_is_sent_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("taken", [1, 2, 5])
-async def test_after_a_restart_what_was_acknowledged_is_not_sent_again(
-    tmp_path: Path, taken: int
-) -> None:
-    """What was not acknowledged is: nothing is lost and nothing comes twice."""
+async def test_source_skips_acknowledged_samples_after_restart(tmp_path: Path, taken: int) -> None:
+    """Unacknowledged samples are sent again: nothing is lost."""
     directory, state = tmp_path / "profiles", str(tmp_path / "state")
     directory.mkdir()
     shutil.copy(FILES[0], directory)
@@ -84,7 +82,7 @@ async def test_after_a_restart_what_was_acknowledged_is_not_sent_again(
     assert not await read(source(directory, state))
 
 
-async def test_samples_of_a_step_that_runs_come_as_they_are_written(tmp_path: Path) -> None:
+async def test_source_sends_samples_of_running_step_as_written(tmp_path: Path) -> None:
     found: list[Value] = []
     made = source(tmp_path, follow=True)
 
@@ -110,9 +108,7 @@ async def test_samples_of_a_step_that_runs_come_as_they_are_written(tmp_path: Pa
     ]
 
 
-async def test_a_damaged_file_costs_itself(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_source_skips_damaged_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "1_0_c1.h5").write_bytes(b"no HDF5 at all" * 100)
     shutil.copy(FILES[0], tmp_path)
     found = await read(source(tmp_path))
@@ -120,15 +116,14 @@ async def test_a_damaged_file_costs_itself(
     assert [one.message.count("1_0_c1.h5") > 0 for one in caplog.records] == [True]
 
 
-async def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
-    """It is an error of the configuration, and so is a size of none."""
+async def test_source_rejects_missing_directory_and_invalid_size(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="dir: "):
         await read(source(tmp_path / "none"))
     with pytest.raises(ConfigError, match="batch_size"):
         source(tmp_path, batch=0)
 
 
-async def test_a_file_that_slurm_has_only_begun_is_no_problem(
+async def test_source_waits_for_incomplete_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.copy(TEST_DATA / "slurm_profile" / "live" / "35_0_c1.h5", tmp_path)

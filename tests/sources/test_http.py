@@ -1,4 +1,4 @@
-"""``HttpSource``: 204 means that it is safe; with the real Telegraf, and Slurm as recorded."""
+"""``HttpSource``: 204 means stored; with the real Telegraf, and recorded requests of Slurm."""
 
 import asyncio
 import gzip
@@ -37,7 +37,7 @@ from tests.sources.http_client import (
 )
 
 
-async def test_the_answer_comes_when_the_records_are_safe() -> None:
+async def test_response_waits_until_records_are_stored() -> None:
     sink = Gate(open=False)
     async with running(sink) as client:
         posting = asyncio.create_task(client.post(LINE))
@@ -49,8 +49,8 @@ async def test_the_answer_comes_when_the_records_are_safe() -> None:
     assert sink.written == list(decode(LINE))
 
 
-async def test_both_interfaces_of_influxdb() -> None:
-    """Units of time as the query says, nanoseconds without it; bodies are compressed or not."""
+async def test_source_accepts_both_influxdb_interfaces() -> None:
+    """Timestamps have the query's precision, default nanoseconds; bodies are compressed or not."""
     stamps = {
         "/write?precision=s": "1740052800",
         "/write?db=x&rp=autogen&precision=ms": "1740052800000",
@@ -75,7 +75,7 @@ async def test_both_interfaces_of_influxdb() -> None:
     assert [(m.field, m.value, m.time) for m in sink.written] == once * 3 * len(stamps)
 
 
-async def test_bad_lines_cost_themselves() -> None:
+async def test_bad_lines_are_rejected_alone() -> None:
     sink = Gate()
     async with running(sink) as client:
         status, text = await client.post(b"bad\n" + LINE + b"m value=\n")
@@ -86,7 +86,7 @@ async def test_bad_lines_cost_themselves() -> None:
     assert len(sink.written) == 1
 
 
-async def test_a_line_without_time_gets_that_of_its_arrival() -> None:
+async def test_line_without_time_has_arrival_time() -> None:
     """As InfluxDB does."""
     sink = Gate()
     async with running(sink) as client:
@@ -94,7 +94,7 @@ async def test_a_line_without_time_gets_that_of_its_arrival() -> None:
     assert abs(sink.written[0].time / 10**9 - time.time()) < 600
 
 
-async def test_a_body_is_bounded() -> None:
+async def test_body_size_is_limited() -> None:
     """Also one of a few bytes that decompresses to many."""
     bomb = gzip.compress(b"\0" * 50_000_000)
     sink = Gate()
@@ -109,8 +109,8 @@ async def test_a_body_is_bounded() -> None:
     assert len(sink.written) == 1
 
 
-async def test_under_pressure() -> None:
-    """What is beyond the memory is answered with 503 at once, and what waits too long then."""
+async def test_source_rejects_requests_beyond_memory_with_503() -> None:
+    """At once, and requests that wait too long after the timeout."""
     sink = Gate(open=False)
     async with running(sink, memory=Size(100), timeout=Duration(1)) as client:
         first = asyncio.create_task(client.post(LINE))
@@ -126,8 +126,8 @@ async def test_under_pressure() -> None:
     assert len(sink.written) == 2  # the first was in the sink's hands
 
 
-async def test_what_was_answered_is_not_kept() -> None:
-    """A broker that is away for long does not fill the memory with what clients send again."""
+async def test_answered_requests_are_released() -> None:
+    """Repeated requests during a long outage of the broker do not fill the memory."""
     sink = Gate(open=False)
     async with running(sink, timeout=Duration(0.05)) as client:
         sink.limits = Limits(age=0, memory=1)
@@ -138,7 +138,7 @@ async def test_what_was_answered_is_not_kept() -> None:
         sink.open.set()
 
 
-async def test_the_end() -> None:
+async def test_shutdown_answers_all_requests() -> None:
     sink, stop = Gate(open=False), asyncio.Event()
     async with running(sink, stop) as client:
         first = asyncio.create_task(client.post(LINE))
@@ -151,8 +151,8 @@ async def test_the_end() -> None:
     assert len(sink.written) == 1
 
 
-async def test_a_pipe_that_fails_at_the_end() -> None:
-    """Who waits for what could not be written hears that it was not."""
+async def test_failed_pipe_answers_503_at_shutdown() -> None:
+    """A client learns that its records were not written."""
     sink, stop = Gate(open=False), asyncio.Event()
     sink.fails = True
 
@@ -168,8 +168,8 @@ async def test_a_pipe_that_fails_at_the_end() -> None:
         await fail()
 
 
-async def test_credentials(tmp_path: Path) -> None:
-    """A user of the file or the token; others are asked who they are."""
+async def test_source_requires_credentials(tmp_path: Path) -> None:
+    """A user of the file or the token; otherwise the response is 401."""
     (tmp_path / "users").write_text("slurm:pä:ss\n\nsonar:x\n")
     (tmp_path / "token").write_text("t0k3n\n")
     files: dict[str, Any] = {
@@ -192,7 +192,7 @@ async def test_credentials(tmp_path: Path) -> None:
 async def test_refused_requests_are_logged_once_a_minute_for_each_status(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Senders such as Sonar's curl take every answer for success: nobody else would know."""
+    """Senders such as Sonar's curl take every response for success: the log is the only sign."""
     (tmp_path / "users").write_text("fox:x\n")
     async with running(Gate(), users_file=str(tmp_path / "users"), max_body=Size(100)) as client:
         for headers, body, status in (
@@ -206,8 +206,8 @@ async def test_refused_requests_are_logged_once_a_minute_for_each_status(
     ]
 
 
-async def test_user_writes_lines_only_for_clusters_that_are_allowed(tmp_path: Path) -> None:
-    """One's own cluster and the bridge's, or those of the options; the rest is refused whole."""
+async def test_user_writes_lines_only_for_allowed_clusters(tmp_path: Path) -> None:
+    """The user's own and the bridge's, or as configured; else the whole request is rejected."""
     (tmp_path / "users").write_text("hare:x\nowl:x\nadmin:x\nstranger:x\n")
     (tmp_path / "token").write_text("t0k3n\n")
     options: dict[str, Any] = {
@@ -242,7 +242,7 @@ async def test_user_writes_lines_only_for_clusters_that_are_allowed(tmp_path: Pa
 
 
 async def test_user_writes_envelopes_only_for_own_cluster(tmp_path: Path) -> None:
-    """A user is a cluster, as in Jobanalyzer: 20 invented clusters are refused."""
+    """A user is a cluster, as in Jobanalyzer: 20 invented clusters are rejected."""
     (tmp_path / "users").write_text("fox:x\nhare:x\n")
     sink = SonarGate()
     async with running(sink, format="sonar", users_file=str(tmp_path / "users")) as client:
@@ -271,20 +271,20 @@ async def test_user_writes_envelopes_only_for_own_cluster(tmp_path: Path) -> Non
         ({"cert_file": "/nonexistent"}, "cert_file: /nonexistent: No such file"),
     ],
 )
-async def test_options_that_cannot_be(options: dict[str, Any], reason: str) -> None:
+async def test_source_rejects_invalid_options(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         await HttpSource(site=Site(cluster="fox"), **options).check()
 
 
 @pytest.mark.parametrize("text", ["", "\n", "user\n", "user:\n", ":password\n"])
-async def test_a_file_of_users_that_names_none(tmp_path: Path, text: str) -> None:
-    """An empty file lets nobody in: it is an error, not an open door."""
+async def test_source_rejects_empty_users_file(tmp_path: Path, text: str) -> None:
+    """It is an error: an empty file would accept no user."""
     (tmp_path / "users").write_text(text)
     with pytest.raises(ConfigError, match="users_file: "):
         await HttpSource(site=Site(cluster="fox"), users_file=str(tmp_path / "users")).check()
 
 
-async def test_the_payloads_of_slurms_plugin() -> None:
+async def test_source_accepts_payloads_of_slurm_plugin() -> None:
     """Every line that Slurm's profile plug-in ``influxdb`` sent to a real server."""
     bodies = [path.read_bytes() for path in sorted((TEST_DATA / "slurm_influx").glob("*.lp"))]
     assert len(bodies) > 2
@@ -295,8 +295,8 @@ async def test_the_payloads_of_slurms_plugin() -> None:
     assert len(sink.written) == sum(body.count(b"\n") for body in bodies)
 
 
-async def test_pings() -> None:
-    """Clients of InfluxDB ask whether it is there, and Telegraf for its database."""
+async def test_source_answers_pings() -> None:
+    """InfluxDB's clients check that the server is up, and Telegraf creates its database."""
     async with running(Gate()) as client:
         for path in ("/ping", "/health"):
             async with client.session.get(client.url + path) as answer:
@@ -309,8 +309,8 @@ async def test_pings() -> None:
         assert (await client.post(b"", "/elsewhere"))[0] == 404
 
 
-async def test_envelopes() -> None:
-    """Sonar's upload, with and without a prefix; what is none is refused with the reason."""
+async def test_source_accepts_envelopes() -> None:
+    """Sonar's upload, with and without a prefix; invalid envelopes are rejected with the reason."""
     body = json.dumps(ENVELOPE).encode() + b"\n"
     sink = SonarGate()
     async with running(sink, format="sonar") as client:
@@ -355,8 +355,8 @@ async def eventually_answers(session: aiohttp.ClientSession, url: str) -> None:
     pytest.fail(f"{url} does not answer")
 
 
-async def test_204_means_that_the_broker_has_it(tmp_path: Path) -> None:
-    """By the recipe as it stands: 503 while the broker is away; after a 204 it is stored."""
+async def test_response_204_means_stored_by_broker(tmp_path: Path) -> None:
+    """With the shipped recipe: 503 while the broker is down; after a 204 it is stored."""
     broker = NatsServer(tmp_path / "nats", port=free_port())
     site = Site(cluster="fox.test", bus=Bus(servers=[broker.url]))
     listen = f"127.0.0.1:{free_port()}"
@@ -402,10 +402,10 @@ TELEGRAF = """
         ("influxdb_v2", 'organization = "o"\n  bucket = "b"\n  token = "t0k3n"'),
     ],
 )
-async def test_the_real_telegraf(
+async def test_source_accepts_real_telegraf(
     tmp_path: Path, nats_server: NatsServer, site: Site, output: str, options: str
 ) -> None:
-    """Both of its outputs for InfluxDB, with credentials: what it measures is on the bus."""
+    """Both of its outputs for InfluxDB, with credentials: its metrics are on the bus."""
     telegraf = shutil.which("telegraf")
     if telegraf is None:
         pytest.skip("telegraf is not on PATH: build github.com/influxdata/telegraf with Go")

@@ -1,4 +1,4 @@
-"""Bodies and credentials of strangers: any bytes are read within bounds or refused."""
+"""Bodies and credentials of untrusted clients: any bytes are read within bounds or rejected."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ def unpacked(body: bytes, size: int) -> bytes:
     st.integers(1, 400),
     st.booleans(),
 )
-def test_what_was_packed_is_unpacked(members: list[bytes], size: int, is_gzip: bool) -> None:
+def test_unpacker_restores_compressed_data(members: list[bytes], size: int, is_gzip: bool) -> None:
     """In pieces of bounded size, whatever the chunks; gzip may have several members."""
     if not is_gzip:
         members = members[:1]
@@ -43,7 +43,7 @@ def test_what_was_packed_is_unpacked(members: list[bytes], size: int, is_gzip: b
 
 
 @given(st.binary(max_size=200), st.integers(1, 50))
-def test_any_bytes_are_unpacked_or_refused(body: bytes, size: int) -> None:
+def test_unpacker_reads_or_rejects_any_bytes(body: bytes, size: int) -> None:
     unpack = Unpacker()
     with contextlib.suppress(Refused):
         for start in range(0, len(body), size):
@@ -51,7 +51,7 @@ def test_any_bytes_are_unpacked_or_refused(body: bytes, size: int) -> None:
 
 
 @given(st.binary(min_size=30, max_size=300), st.data())
-def test_a_body_that_is_cut_off_is_known(body: bytes, data: st.DataObject) -> None:
+def test_unpacker_detects_truncated_body(body: bytes, data: st.DataObject) -> None:
     packed = gzip.compress(body)
     unpack = Unpacker()
     for part in unpack.pieces(packed[: data.draw(st.integers(11, len(packed) - 1))]):
@@ -63,8 +63,8 @@ HEADERS = st.text() | st.binary().map(lambda raw: raw.decode(errors="surrogatees
 
 
 @given(HEADERS | HEADERS.map("Basic ".__add__) | HEADERS.map("Bearer ".__add__))
-def test_any_header_is_refused_that_is_not_right(header: str) -> None:
-    """A stranger gets a 401, never an error of ours."""
+def test_credentials_reject_any_invalid_header(header: str) -> None:
+    """The response is 401, never an internal error."""
     with pytest.raises(Refused) as caught:
         Credentials({"user": "a password"}, "a token of many characters").check(header)
     assert caught.value.status == 401
@@ -104,8 +104,8 @@ async def test_stream_larger_than_the_memory_is_stored_in_parts() -> None:
     assert [each.data.attributes.cluster for each in sink.written] == [f"c{n}" for n in range(24)]
 
 
-async def test_message_needs_a_user_who_may_write_for_its_cluster(tmp_path: Path) -> None:
-    """What stands before the wrong one is stored, what stands behind it is not."""
+async def test_stream_requires_permission_for_each_cluster(tmp_path: Path) -> None:
+    """Messages before the wrong one are stored, later ones are not."""
     (tmp_path / "users").write_text("fox:x\nhare:x\n")
     good = message(envelope_of("fox"), "fox", "x")
     cases: list[tuple[bytes, dict[str, str], int]] = [
@@ -127,7 +127,7 @@ async def test_message_needs_a_user_who_may_write_for_its_cluster(tmp_path: Path
         assert len(sink.written) == (3 if status == 204 else 1), (bad, headers)
 
 
-async def test_bad_envelope_of_a_stream_costs_itself() -> None:
+async def test_bad_envelope_of_stream_is_rejected_alone() -> None:
     sink = SonarGate()
     async with running(sink, format="sonar") as client:
         body = message(envelope_of("a")) + message({}) + message(envelope_of("b"))
@@ -136,13 +136,13 @@ async def test_bad_envelope_of_a_stream_costs_itself() -> None:
         status, text = await client.post(message(envelope_of("c")) + b"junk\n", "/")
         assert (status, "control object 2" in text) == (400, True)
         status, text = await client.post(message(envelope_of("d"))[:-5], "/")
-        assert (status, "cut off" in text) == (400, True)
+        assert (status, "truncated" in text) == (400, True)
         status, _ = await client.post(control_of(bytes(17 * 2**20)), "/")
         assert status == 413
     assert [each.data.attributes.cluster for each in sink.written] == ["a", "b", "c"]
 
 
-async def test_stream_over_a_limit_is_stored_up_to_there(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stream_is_stored_up_to_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ccpipe.sources.http.MAX_STREAM", 2 * STREAM_PART)
     sink = SonarGate()
     body = b"".join(message(envelope_of(f"c{n}"), size=2**19) for n in range(12))
@@ -157,7 +157,7 @@ async def test_stream_over_a_limit_is_stored_up_to_there(monkeypatch: pytest.Mon
     assert 1 < len(names) < 4
 
 
-async def test_stream_is_to_be_sent_again_when_it_cannot_be_stored() -> None:
+async def test_stream_is_answered_with_503_if_not_stored() -> None:
     """Sonar's curl repeats a request that is answered with 503."""
     sink = SonarGate()
     sink.fails = True
@@ -168,8 +168,8 @@ async def test_stream_is_to_be_sent_again_when_it_cannot_be_stored() -> None:
         assert (await client.post(message(envelope_of("a")), "/"))[0] == 204
 
 
-async def test_the_command_that_sonar_runs() -> None:
-    """That is curl, with options that repeat what is answered with 503."""
+async def test_stream_is_accepted_from_sonar_command() -> None:
+    """It is curl, with options that repeat a request answered with 503."""
     sink = SonarGate()
     async with running(sink, format="sonar") as client:
         curl = await asyncio.create_subprocess_exec(

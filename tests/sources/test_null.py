@@ -1,4 +1,4 @@
-"""The source of made metrics."""
+"""The source of generated metrics."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from ccpipe.message import Message
 from ccpipe.sources.null import NullSource
 
 
-async def test_it_makes_as_many_clean_metrics_as_asked() -> None:
+async def test_source_yields_configured_number_of_valid_metrics() -> None:
     """Batches of lines that break no rule, counting up over all of them."""
     batches = [batch async for batch in NullSource(batches=3, lines=2).batches()]
     records = [record for batch in batches for record in batch.records]
@@ -16,7 +16,7 @@ async def test_it_makes_as_many_clean_metrics_as_asked() -> None:
     assert all(isinstance(record, Message) and not record.problems() for record in records)
 
 
-async def test_stop_ends_it_after_the_batch_in_hand() -> None:
+async def test_stop_ends_source_after_current_batch() -> None:
     source = NullSource(batches=1000)
     seen = 0
     async for _ in source.batches():
@@ -26,6 +26,6 @@ async def test_stop_ends_it_after_the_batch_in_hand() -> None:
     assert seen == 2
 
 
-def test_a_wrong_number_is_refused() -> None:
+def test_source_rejects_negative_number() -> None:
     with pytest.raises(ConfigError, match="batches is -1"):
         NullSource(batches=-1)

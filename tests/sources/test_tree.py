@@ -60,7 +60,7 @@ def has_file(envelope: Envelope) -> bool:
     max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 @given(st.lists(envelopes.filter(has_file), max_size=5), st.booleans())
-def test_what_the_sink_wrote_is_read_back(found: list[Envelope], cluster_directories: bool) -> None:
+def test_source_reads_what_sink_wrote(found: list[Envelope], cluster_directories: bool) -> None:
     """Every envelope that has a file, equal, and nothing else."""
 
     async def there_and_back(root: str) -> list[Envelope]:
@@ -76,7 +76,7 @@ def test_what_the_sink_wrote_is_read_back(found: list[Envelope], cluster_directo
     assert all(envelope in back for envelope in found)
 
 
-async def test_a_range_of_days(tmp_path: Path) -> None:
+async def test_source_reads_range_of_days(tmp_path: Path) -> None:
     days = [sample(NOON + day * DAY) for day in range(4)]
     put(tmp_path, *reversed(days))
     assert await read_all(TreeSource(dir=str(tmp_path))) == days
@@ -84,7 +84,7 @@ async def test_a_range_of_days(tmp_path: Path) -> None:
     assert await read_all(some) == days[1:3]
 
 
-async def test_what_is_no_envelope_is_rejected(tmp_path: Path) -> None:
+async def test_invalid_envelope_is_rejected(tmp_path: Path) -> None:
     """With its position; the others of the file are read, and memory is bounded by blocks."""
     path = put(tmp_path, *[sample(NOON + n * SECOND) for n in range(5000)])
     with path.open("ab") as file:
@@ -98,7 +98,7 @@ async def test_what_is_no_envelope_is_rejected(tmp_path: Path) -> None:
     assert {batch.origin for batch in batches} == {str(path)}
 
 
-async def test_a_file_that_cannot_be_read_costs_itself(tmp_path: Path) -> None:
+async def test_unreadable_file_is_skipped(tmp_path: Path) -> None:
     (put(tmp_path, sample()).parent / "0+sample-a.json").mkdir()
     reading = TreeSource(dir=str(tmp_path)).batches()
     assert list((await anext(reading)).records) == [sample()]
@@ -106,8 +106,8 @@ async def test_a_file_that_cannot_be_read_costs_itself(tmp_path: Path) -> None:
         await anext(reading)
 
 
-async def test_it_follows_what_is_appended(tmp_path: Path) -> None:
-    """Whole envelopes, when they are whole, also in files that are new."""
+async def test_source_follows_appended_data(tmp_path: Path) -> None:
+    """Only complete envelopes, also in new files."""
     today = int(datetime.now(UTC).timestamp()) * SECOND
     whole = encode(sample(today, "n2"))
     path = put(tmp_path, sample(today), sample(today, "n2"))
@@ -133,8 +133,8 @@ async def test_it_follows_what_is_appended(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("age", [0, 400])
-async def test_what_was_acknowledged_is_not_read_again(tmp_path: Path, age: int) -> None:
-    """After a restart it goes on, in a day of today and in one long ago."""
+async def test_source_skips_acknowledged_data_after_restart(tmp_path: Path, age: int) -> None:
+    """In today's directory and in an old one."""
     root, state = tmp_path / "data", str(tmp_path / "state")
     time = int((datetime.now(UTC) - timedelta(age)).timestamp()) * SECOND
     put(root, sample(time, "n1"), sample(time, "n2"))
@@ -160,7 +160,7 @@ async def test_what_was_acknowledged_is_not_read_again(tmp_path: Path, age: int)
     assert await some(1, acknowledged=True) == [sample(now, "n4")]
 
 
-async def test_days_that_are_done_are_forgotten(tmp_path: Path) -> None:
+async def test_completed_days_are_forgotten(tmp_path: Path) -> None:
     put(tmp_path, *[sample(NOON + day * DAY) for day in range(20)])
     source = TreeSource(dir=str(tmp_path), follow=True, poll=SOON)
     count = 0
@@ -176,7 +176,7 @@ async def test_days_that_are_done_are_forgotten(tmp_path: Path) -> None:
     assert count == 20
 
 
-async def test_options_are_checked(tmp_path: Path) -> None:
+async def test_source_rejects_invalid_options(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="start: not a day: 'monday'"):
         TreeSource(dir="x", start="monday")
     with pytest.raises(ConfigError, match="after end"):

@@ -29,7 +29,7 @@ def cluster_json(directory: Path, text: str | None = None) -> str:
     return str(path)
 
 
-def test_order_is_that_of_slurmd(tmp_path: Path) -> None:
+def test_order_of_cpus_matches_slurmd(tmp_path: Path) -> None:
     """By socket, core and thread, each in the order of its first number."""
     assert read_topology(cluster_json(tmp_path)) == {
         **dict.fromkeys(
@@ -40,7 +40,7 @@ def test_order_is_that_of_slurmd(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"subClusters": [{"nodes": "a["}]}'])
-def test_another_file_is_named(tmp_path: Path, text: str) -> None:
+def test_reader_names_invalid_file(tmp_path: Path, text: str) -> None:
     """Before the bridge starts, as a missing one is."""
     with pytest.raises(ConfigError, match=r"cluster_json: .*cluster\.json: "):
         SonarToCc(cluster_json=cluster_json(tmp_path, text))
@@ -48,7 +48,7 @@ def test_another_file_is_named(tmp_path: Path, text: str) -> None:
         SonarToCc(cluster_json=str(tmp_path / "none"))
 
 
-def test_jobs_have_the_hardware_threads_of_linux(tmp_path: Path) -> None:
+def test_jobs_have_hardware_threads_of_linux(tmp_path: Path) -> None:
     """None where the topology has fewer than Slurm; Slurm's own for a node that is not in it."""
     translator = SonarToCc(envelopes=False, cluster_json=cluster_json(tmp_path))
     detail = (
@@ -70,7 +70,7 @@ def test_jobs_have_the_hardware_threads_of_linux(tmp_path: Path) -> None:
     ]
 
 
-def test_numbers_that_one_job_does_not_have_are_left_out() -> None:
+def test_node_use_omits_numbers_unknown_for_one_job() -> None:
     """The sum would be too small."""
     known, unknown = JobNode("a", cpus=2, gpus=1, memory=100), JobNode("a", cpus=1)
     jobs = [Job(cluster="fox", id=n, nodes=(node,)) for n, node in enumerate((known, unknown), 1)]

@@ -1,4 +1,4 @@
-"""What is unknown is left out: nothing that a record does not say becomes a 0."""
+"""Unknown values are omitted: a field missing in a record never becomes 0."""
 
 import io
 import json
@@ -57,7 +57,7 @@ FINISHED = [row for row in SACCT[1:] if b"|COMPLETED|" in row or b"|FAILED|" in 
 
 
 @pytest.mark.parametrize("blank", [b"", b"Unknown"])
-def test_unknown_cell_of_sacct_becomes_no_zero(blank: bytes) -> None:
+def test_unknown_cell_of_sacct_is_omitted(blank: bytes) -> None:
     """Neither in events of ClusterCockpit nor in Sonar's envelopes nor in tables."""
 
     def zeros_of(row: bytes) -> set[tuple[object, ...]]:
@@ -76,8 +76,8 @@ def test_unknown_cell_of_sacct_becomes_no_zero(blank: bytes) -> None:
 
 
 @pytest.mark.parametrize("to", ["metrics", "events", "sonar"])
-def test_missing_key_of_accounting_becomes_no_zero(to: Format) -> None:
-    """In whatever Grid Engine's records become; usage has a key for each measurement."""
+def test_missing_key_of_accounting_is_omitted(to: Format) -> None:
+    """In all outputs of Grid Engine's records; usage has a key for each measurement."""
 
     def zeros_of(record: Any) -> set[tuple[object, ...]]:
         target = io.BytesIO()

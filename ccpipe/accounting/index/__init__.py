@@ -1,4 +1,4 @@
-"""Indexes of accounting files: which file one is of, and its atomic replacement."""
+"""Indexes of accounting files: their files, and atomic replacement."""
 
 import contextlib
 import hashlib
@@ -17,7 +17,7 @@ except ImportError:
     raise MissingExtra("pyarrow", "parquet") from None
 
 _HEAD = 2**16
-"""Bytes within which a file's first record must be."""
+"""Maximum bytes up to the end of a file's first record."""
 
 
 class Indexed(NamedTuple):
@@ -27,7 +27,7 @@ class Indexed(NamedTuple):
     path: Path
     identity: str
     size: int
-    """Bytes that are indexed, after decompression."""
+    """Indexed bytes, after decompression."""
     lines: int
     is_packed: bool
 
@@ -55,13 +55,13 @@ def read_note(index: Path) -> Indexed:
             note["packed"] == "yes",
         )
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-        raise DataError(f"{index}: no index of accounting: {error}") from None
+        raise DataError(f"{index}: not an index of accounting: {error}") from None
 
 
 def identify(path: Path, count: int = 1) -> str | None:
     """Return an id that stays the same when a file grows, is renamed or compressed.
 
-    It is a hash of its first lines that are no comments; None if they are not there yet.
+    A hash of its first lines except comments; None if they are not written yet.
     """
     first = []
     with open_stream(path) as stream, contextlib.suppress(DataError):
@@ -80,12 +80,12 @@ def is_file_of(path: Path, identity: str, count: int = 1) -> bool:
 def known_index(target: Path, path: Path, count: int = 1) -> Indexed | None:
     """Return the metadata of an existing index.
 
-    Raises DataError if that is another file than `path`, and it still begins alike: one of them is
-    a copy.
+    Raises DataError if it is of another file that still has the same beginning as `path`: one of
+    them is a copy.
     """
     known = read_note(target) if target.exists() else None
     if known and known.path != path.absolute() and is_file_of(known.path, known.identity, count):
-        raise DataError(f"{path}: it begins as {known.path} does, which is indexed: a copy?")
+        raise DataError(f"{path}: same beginning as {known.path}, already indexed (a copy?)")
     return known
 
 
@@ -104,10 +104,10 @@ def replaced(target: Path, schema: pa.Schema, **encoding: Any) -> Iterator[pq.Pa
 
 
 def find_file(note: Indexed, paths: Sequence[Path], count: int = 1) -> Path | None:
-    """Find the indexed file: where it was, among `paths`, or beside it under another name."""
+    """Find the indexed file: among `paths`, at its path, or renamed in its directory."""
     stem = note.path.name.partition(".")[0]
-    beside = sorted(note.path.parent.glob(f"{stem}*")) if note.path.parent.is_dir() else []
-    for path in (*paths, note.path, *beside):
+    siblings = sorted(note.path.parent.glob(f"{stem}*")) if note.path.parent.is_dir() else []
+    for path in (*paths, note.path, *siblings):
         if is_file_of(path, note.identity, count):
             return path
     return None

@@ -40,23 +40,23 @@ SCHEMA = pa.schema(
         ("text", pa.binary()),
     ]
 )
-"""Where the records of a job begin; `text` is the line itself if the file is compressed."""
+"""The positions of a job's records; `text` is the line itself if the file is compressed."""
 
 _ENCODING = {
     "compression": "zstd",
     "use_dictionary": False,
     "column_encoding": dict.fromkeys(("job_number", "offset", "line"), "DELTA_BINARY_PACKED"),
 }
-"""Delta encoding: the numbers mostly grow by little."""
+"""Delta encoding: the numbers mostly grow slowly."""
 
 _ROWS = {False: 2**18, True: 2**14}
-"""Rows of a row group; fewer where each contains its line."""
+"""Rows per row group; fewer if each contains its line."""
 
 
 def update(path: Path, directory: Path, files: Files) -> str:
-    """Index the new part of a file and return a sentence about it.
+    """Index the new part of a file and return a summary.
 
-    Raises DataError if another file begins with the same record: one of them is a copy,
+    Raises DataError if another file begins with the same record, as one of them is a copy;
     UnavailableError if the index cannot be written.
     """
     identity = identify(path)
@@ -66,7 +66,7 @@ def update(path: Path, directory: Path, files: Files) -> str:
     known = known_index(target, path)
     is_packed = path.suffix in COMPRESSED
     if known and known.is_packed != is_packed:
-        known = None  # the lines must be included, or no longer
+        known = None  # lines must be added or removed
     new = _Writer(path.absolute(), is_packed=is_packed)
     with replaced(target, SCHEMA, **_ENCODING) as parquet:
         if known:
@@ -136,15 +136,14 @@ def look_up(
 ) -> Iterator[Accounting]:
     """Yield the selected records of requested jobs.
 
-    Lines written after indexing are read from the files themselves, and so are `paths` that are
-    not indexed.
+    Lines written after indexing, and `paths` that are not indexed, are read from the files.
     """
     if not selection.jobs or selection.names:
         raise UsageError("--index finds jobs by number: `ccpipe acct -j NUMBER --index DIR`")
     known = [read_note(index) for index in sorted(directory.glob("*.parquet")) if _is_ours(index)]
     if not known:
         raise UsageError(
-            f"{directory}: no index there; `ccpipe acct index FILE… --to {directory}` makes it"
+            f"{directory}: no index; create it with `ccpipe acct index FILE… --to {directory}`"
         )
     seen = set()
     for each in known:
@@ -164,14 +163,14 @@ def look_up(
 
 
 def _is_ours(index: Path) -> bool:
-    """Return whether an index is of Grid Engine's records; those of Slurm's have another suffix."""
+    """Return whether an index is Grid Engine's; Slurm's indexes have another suffix."""
     return "." not in index.stem
 
 
 def _records(
     rows: pa.Table, known: Indexed, path: Path | None, files: Files
 ) -> Iterator[Accounting]:
-    """Yield the records at these positions; report those that are missing."""
+    """Yield the records at these positions; report missing ones."""
     if not rows.num_rows:
         return
     name = str(path or known.path)

@@ -1,8 +1,8 @@
-"""An index of what ``sacct -P`` printed into a file: where the rows of each run are.
+"""An index of files with the output of ``sacct -P``: the positions of each run's rows.
 
-One Parquet file for each file of rows, named by a hash of its first two lines, the names of the
-columns and a row. The last run of a file that may grow is not indexed, since further rows may
-follow it: it is read from the file itself, with whatever was written after indexing.
+One Parquet file for each file of rows, named by a hash of its first two lines, the header and a
+row. The last run of a file that may grow is not indexed, since more of its rows may follow: it is
+read from the file, together with everything written after indexing.
 """
 
 from array import array
@@ -32,9 +32,9 @@ from ccpipe.terminal import Progress, plural, printable
 
 SUFFIX = ".sacct.parquet"
 LINES = 2
-"""Lines that tell one file from others: the names of the columns, and the first row."""
+"""Lines that identify a file: the header and the first row."""
 JOBS = ("job", "array_job", "het_job")
-"""Numbers that find a run: its own, its array's and that of its heterogeneous job."""
+"""Job numbers that find a run: its own, its array's and its heterogeneous job's."""
 SCHEMA = pa.schema(
     [*((name, pa.int64()) for name in (*JOBS, "offset", "size", "line")), ("text", pa.binary())]
 )
@@ -44,7 +44,7 @@ MAX_HEADER = 2**16
 
 
 class RunPosition(NamedTuple):
-    """Where the rows of a run begin."""
+    """The position of a run's rows."""
 
     id: SlurmId
     offset: int
@@ -62,9 +62,9 @@ def has_rows(path: Path) -> bool:
 
 
 def update(path: Path, directory: Path) -> str:
-    """Index a file anew and return a sentence about it.
+    """Rebuild the index of a file and return a summary.
 
-    Raises DataError if another file begins with the same rows: one of them is a copy,
+    Raises DataError if another file begins with the same rows, as one of them is a copy;
     UnavailableError if the index cannot be written.
     """
     identity = identify(path, LINES)
@@ -84,7 +84,7 @@ def update(path: Path, directory: Path) -> str:
 
 
 class _Writer:
-    """Writes where each run is, in bounded memory."""
+    """Writes the position of each run, in bounded memory."""
 
     def __init__(self, parquet: pq.ParquetWriter, *, is_packed: bool) -> None:
         self.parquet = parquet
@@ -92,7 +92,7 @@ class _Writer:
         self.runs = self.size = self.lines = 0
         self.header = ""
         self._text = bytearray()
-        """What was read from `size` on, where it has to be kept."""
+        """Bytes read from `size` on, if the file is compressed."""
         self._columns: dict[str, list[int | bytes | None]] = {name: [] for name in SCHEMA.names}
 
     def read(self, stream: ReadableStream) -> None:
@@ -102,13 +102,13 @@ class _Writer:
                 self._add(run, place.offset)
             run = place
             self.size, self.lines = place.offset, place.line - 1
-        if run is not None and self.is_packed:  # it will not grow
+        if run is not None and self.is_packed:  # a compressed file does not grow
             self._add(run, self._end)
             self.size = self._end
         self._flush()
 
     def _positions(self, stream: ReadableStream) -> Iterator[RunPosition]:
-        """Yield where runs begin; steps and what cannot be read belong to the run before."""
+        """Yield the start of each run; steps and unreadable rows belong to the run before."""
         progress = Progress()
         payload = read_piece(stream)
         while b"\n" not in payload and (piece := read_piece(stream)):
@@ -146,7 +146,7 @@ class _Writer:
 
 
 class _Rows:
-    """Finds the rows that begin a run, in whatever pieces they come."""
+    """Finds the rows that begin a run, in any chunks of bytes."""
 
     def __init__(self, header: str, offset: int) -> None:
         reader = SacctReader(zone=UTC)
@@ -157,7 +157,7 @@ class _Rows:
         self._end = offset
         self._first = LINES
         self._starts = array("q", [offset])
-        """Where the lines begin, from the `_first` on."""
+        """Offsets of the lines, starting with line `_first`."""
 
     def feed(self, payload: bytes, *, is_last: bool = False) -> Iterator[RunPosition]:
         position = payload.find(b"\n")
@@ -184,9 +184,9 @@ class _Rows:
 def look_up(
     directory: Path, paths: Sequence[Path], jobs: Sequence[int], files: Files, zone: tzinfo
 ) -> Iterator[SacctRow]:
-    """Yield the rows of the jobs with these numbers, and of all that are not indexed yet.
+    """Yield the rows of the jobs with these numbers, and all rows not indexed yet.
 
-    `paths` are where files may be found that have been moved.
+    `paths` are searched for files that have been moved.
     """
     indexes = sorted(directory.glob(f"*{SUFFIX}"))
     if not indexes:
@@ -224,7 +224,7 @@ def _reader(header: bytes, zone: tzinfo) -> SacctReader:
 def _run(
     text: bytes, header: bytes, row: dict[str, Any], note: Indexed, files: Files, zone: tzinfo
 ) -> list[SacctRow]:
-    """Read the rows of a run; report one that is not there."""
+    """Read the rows of a run; report it if missing."""
     records = _reader(header, zone).read(text).records
     if records and records[0].id.job == row["job"]:
         return records

@@ -17,7 +17,7 @@ from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.records import RejectedRecord
 
 
-class HeldToSubject(Codec[Lines | Envelopes]):
+class SubjectCheckingCodec(Codec[Lines | Envelopes]):
     """A codec that rejects records which do not belong on the subject that they arrived on."""
 
     def __init__(self, codec: Codec[Any], subjects: Subjects, names: Iterable[str]) -> None:
@@ -37,7 +37,7 @@ class HeldToSubject(Codec[Lines | Envelopes]):
                 raise ConfigError(
                     f'source.identity: "subject" needs {{hostname}} in bus.subjects.{name}, '
                     f"which is {subjects.templates[name]!r}; `ccpipe auth init` writes subjects "
-                    "that hold it"
+                    "that contain it"
                 )
 
     def decode(self, messages: Sequence[Received]) -> Iterator[tuple[Lines | Envelopes, int]]:

@@ -43,7 +43,7 @@ class LineCodec(Codec[Lines]):
         event_precision: AnyPrecision | None = None,
         lenient: bool = False,
     ) -> None:
-        """Take the options of ``lineprotocol.decode``; `precision` is also that of ``encode``.
+        """Take the options of ``lineprotocol.decode``; `precision` also applies to ``encode``.
 
         `event_precision` applies to events, logs and control messages, if it differs: cc-lib's
         receivers read nanoseconds, cc-metric-store reads seconds.
@@ -73,7 +73,7 @@ class LineCodec(Codec[Lines]):
             lenient=self.lenient,
             max_rejected=MAX_REJECTED,
         )
-        if _misses_times(lines):
+        if _lacks_times(lines):
             lines.fill_missing_times(message.arrival)
         lines.provenance = Provenance.of_message(message.subject, len(lines))
         return lines
@@ -87,7 +87,7 @@ class LineCodec(Codec[Lines]):
             return None
         payload, ends = joined
         lines = decode(payload, precision=self.precision, lenient=self.lenient, max_rejected=0)
-        if lines.rejected or _misses_times(lines):
+        if lines.rejected or _lacks_times(lines):
             return None
         subjects = [message.subject for message in messages]
         lines.provenance = Provenance.of_messages(subjects, rows_before(lines.starts, ends))
@@ -119,7 +119,7 @@ class LineCodec(Codec[Lines]):
     def _destinations(
         self, records: Lines, subjects: Subjects
     ) -> "tuple[list[_Destination], set[_Destination]]":
-        """Return the destination of each record, and those of events."""
+        """Return the destination of each record, and the destinations of events."""
         found = self._of_metrics(subjects).of_rows(records)
         kinds = fields_of(records, Kind.of)
         if _EVENTS.isdisjoint(kinds.values()):
@@ -204,7 +204,7 @@ def _weight(payload: bytes) -> int:
     return JOINED_BYTES + 1 if join([payload]) is None else len(payload)
 
 
-def _misses_times(lines: Lines) -> bool:
+def _lacks_times(lines: Lines) -> bool:
     return lines.precision is None and NO_TIME in lines.times
 
 

@@ -19,7 +19,7 @@ from ccpipe.tls import tls_context
 SONAR_TYPES = ("sample", "sysinfo", "job", "cluster")
 
 TOPICS = TEMPLATES | {"sonar": "{cluster}.{name}"}
-"""Topic names: those of subjects, except for Sonar's, which has its own."""
+"""Topics are named after subjects, except Sonar's, which has its own."""
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _KEY = " {hostname}"
@@ -137,7 +137,7 @@ async def explain_start(error: Exception, broker: KafkaBroker) -> CcpipeError:
     """Determine why a client did not start.
 
     aiokafka reports only that no broker could be reached and logs the reason, so each broker is
-    asked again: a wrong password must end a bridge, an unavailable broker must not.
+    tried again: a wrong password must end a bridge, an unavailable broker must not.
     """
     if not isinstance(error, errors.KafkaConnectionError):
         return explain(error, broker)

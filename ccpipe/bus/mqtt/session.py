@@ -81,7 +81,7 @@ class MqttBroker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         if address.scheme not in _PORTS or not address.hostname:
             raise ValueError(f"{mask(self.url, 'url')!r} is not an mqtt:// or mqtts:// address")
         if address.username or address.password:
-            raise ValueError("url must not hold a password; use user and password_file")
+            raise ValueError("url must not contain a password; use user and password_file")
         if bool(self.user) != bool(self.password_file):
             raise ValueError("user and password_file go together")
         if (self.ca_file or self.cert_file) and address.scheme != "mqtts":
@@ -91,7 +91,7 @@ class MqttBroker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class Persistence(msgspec.Struct, frozen=True):
-    """What the broker keeps for a disconnected client."""
+    """The session that the broker keeps for a disconnected client."""
 
     identifier: str = ""
     """Client id, by which the broker recognises it; empty: nothing is kept."""
@@ -303,7 +303,7 @@ def filter_of(pattern: str, prefix: str = "") -> str:
 
 
 def latest_topic(metric: Message, cluster: str) -> str:
-    """Return the topic that holds the latest value of a metric's series.
+    """Return the topic of the latest value of a metric's series.
 
     ``<cluster>/latest/<hostname>/<metric>``, then ``/<type>/<type-id>`` where the type is not the
     node and ``/<stype>/<stype-id>`` where there is one.

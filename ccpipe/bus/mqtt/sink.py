@@ -18,7 +18,7 @@ from ccpipe.records import Records
 REFUSALS = 3
 """Number of times in a row that the broker must close the connection over one record alone."""
 PACKET = 256 * 2**20 - 2**16
-"""Maximum payload of MQTT (section 2.1.4), minus room for the topic."""
+"""Maximum payload of MQTT (section 2.1.4), minus space for the topic."""
 
 
 class MqttSink(TimedSink[Any]):

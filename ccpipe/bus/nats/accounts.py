@@ -29,7 +29,7 @@ SUBJECTS: Mapping[str, str | dict[str, str]] = {
 }
 """Subjects that name the node, so that a broker can restrict each node to its own name.
 
-Job events come from bridges of schedulers, and ClusterCockpit subscribes to them by this name.
+Bridges of schedulers publish job events, and ClusterCockpit subscribes to them by this name.
 """
 
 OWN = ("metrics", "events.*", "log.*", "sonar.*")
@@ -54,12 +54,12 @@ API = (
     "STREAM.MSG.DELETE.*",  # of replayed dead letters
     "CONSUMER.>",
 )
-"""What bridges and the commands that share their keys request of JetStream."""
+"""JetStream requests of bridges and of the commands that share their keys."""
 
 CONFIGURATION = """\
 # nats-server for the cluster {cluster}, written by `ccpipe auth init`. Run it again to add nodes;
 # delete the seed of a node and run it again to remove one; then `nats-server --signal reload`.
-# It holds public keys only.
+# It contains public keys only.
 
 server_name: "ccpipe"
 listen: "0.0.0.0:4222"
@@ -67,21 +67,21 @@ max_payload: 1MB
 
 jetstream {{
   store_dir: "/var/lib/nats"
-  # What a power cut may cost; "always" costs a disk write for each message: see
+  # Maximum loss in a power failure; "always" needs a disk write for each message: see
   # docs/operations/nats.md.
   sync_interval: "10s"
   # Without it, a server before 2.12 lets any node delete messages (docs/operations/security.md).
   strict: true
 }}
 
-# With TLS nobody on the network can read or change what is published (docs/operations/security.md).
+# TLS prevents others on the network from reading or changing messages: docs/operations/security.md
 # tls {{ cert_file: "/etc/nats/server.pem", key_file: "/etc/nats/server.key" }}
 
 # For probes and `curl`, on this machine only. It reveals no secrets.
 http: "127.0.0.1:8222"
 
-# Whoever uses JetStream can have a stored message delivered on any subject of the account. Control
-# requests are therefore in an account without JetStream. What nodes publish reaches the other
+# A user of JetStream can have a stored message delivered on any subject of the account. Control
+# requests are therefore in an account without JetStream. Data of nodes reaches the other
 # account as requests, whose answers alone come back; the broker replaces their reply subjects, so
 # that a node cannot have an answer published there on a subject that it chose.
 accounts {{

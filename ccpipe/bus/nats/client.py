@@ -23,7 +23,13 @@ from nats.aio.msg import Msg
 from nats.aio.transport import TcpTransport
 
 from ccpipe.bus.nats.credentials import TlsError
-from ccpipe.bus.nats.protocol.frames import BrokenFrame, Delivery, FlawedMessage, Frame, Receive
+from ccpipe.bus.nats.protocol.frames import (
+    BrokenFrame,
+    Delivery,
+    Frame,
+    MalformedMessageError,
+    Receive,
+)
 from ccpipe.bus.nats.protocol.splitter import FrameSplitter
 from ccpipe.process.background import end_tasks
 
@@ -55,7 +61,7 @@ PRIVATE = {
     "Client._send_ping(future)": "overtakes what was published just before",
     "Client._close(status, do_cbs)": "leaves behind who waits for the flusher",
     # Replaced or called by our reader
-    "Client._ps": "the parser, in whose place our reader stands",
+    "Client._ps": "the parser, replaced by our reader",
     "Client._process_ping()": "a line of the server",
     "Client._process_pong()": "the same",
     "Client._process_err(err_msg)": "the same",
@@ -82,8 +88,8 @@ PRIVATE = {
     "Client._current_server": "the scheme of its URL",
     # JetStream
     "JetStreamContext._api_request(req_subject, req, timeout)": "other methods drop unknown fields",
-    "JetStreamContext._prefix": "that of the domain",
-    "JetStreamContext._timeout": "that of the context",
+    "JetStreamContext._prefix": "prefix of the domain",
+    "JetStreamContext._timeout": "timeout of the context",
 }
 """Private names of nats-py by class, with parameters, and why they are used.
 
@@ -270,7 +276,7 @@ class ProtocolReader:
 
     def reset(self) -> None:
         """Discard incomplete data: the connection is new."""
-        self._inlet: _Inlet | None = None
+        self._inlet: _BufferedReader | None = None
         self._splitter = FrameSplitter()  # for data read from nats-py's stream
         self._left: deque[tuple[int, Any]] = deque()  # frames for nats-py's loop, and errors
 
@@ -278,7 +284,7 @@ class ProtocolReader:
         """Read from the socket directly; nats-py's stream only signals the connection's end."""
         assert transport._io_reader is not None
         assert transport._io_writer is not None
-        self._inlet = _Inlet(self, transport._io_reader, transport._io_writer.transport)
+        self._inlet = _BufferedReader(self, transport._io_reader, transport._io_writer.transport)
         self._inlet.begin()
 
     async def parse(self, data: bytes = b"") -> None:
@@ -317,7 +323,7 @@ class ProtocolReader:
         """Report an error from the read loop, which can await."""
         self._left.append((0, error))
 
-    def is_current(self, inlet: "_Inlet") -> bool:
+    def is_current(self, inlet: "_BufferedReader") -> bool:
         return self._inlet is inlet
 
     def _is_received(self, sid: int, messages: Any) -> bool:
@@ -365,12 +371,12 @@ class ProtocolReader:
 
     async def _pass_on(self, sid: int, message: Delivery) -> None:
         if message.flaw:
-            raise FlawedMessage(message)
+            raise MalformedMessageError(message)
         subject, reply = message.subject.encode(), message.reply.encode()
         await self._client._process_msg(sid, subject, reply, message.payload, message.header)
 
 
-class _Inlet(asyncio.BufferedProtocol):
+class _BufferedReader(asyncio.BufferedProtocol):
     """Protocol between the socket and a `ProtocolReader`; nats-py handles the connection's end.
 
     nats-py waits at its stream, so one byte is fed to it when there is work for its loop.

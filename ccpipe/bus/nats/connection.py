@@ -24,7 +24,7 @@ from ccpipe.bus.nats.credentials import (
     without_secrets,
 )
 from ccpipe.bus.nats.errors import Permissions
-from ccpipe.bus.nats.protocol.frames import Delivery, FlawedMessage, Receive
+from ccpipe.bus.nats.protocol.frames import Delivery, MalformedMessageError, Receive
 from ccpipe.config import Bus
 from ccpipe.errors import DeniedError, UnavailableError, system_reason
 from ccpipe.process.background import background, end_tasks, guarded, uninterrupted
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 DEFAULT_SERVER = "nats://127.0.0.1:4222"
 CONNECT_SECONDS = 5.0
 BRIEF_SECONDS = 1.0
-"""Time that the opening of a sink waits for a server, which may come later."""
+"""How long opening a sink waits for a server, which may start later."""
 CLOSE_SECONDS = 1.0
 """Time limit for sending pending data when the connection is closed."""
 RECONNECT_SECONDS = 0.5
@@ -186,7 +186,7 @@ class Connection:
             for message in messages:
                 try:
                     if message.flaw:
-                        raise FlawedMessage(message)
+                        raise MalformedMessageError(message)
                     callback(message)
                 except Exception as error:  # noqa: BLE001 - only this message is lost
                     self._client.reader.report(error)
@@ -209,7 +209,7 @@ class Connection:
         reply: str = "",
         headers: dict[str, str] | None = None,
     ) -> None:
-        """Publish without acknowledgement; raises UnavailableError if there is no connection."""
+        """Publish without acknowledgement; raises UnavailableError if disconnected."""
         self._require_client()
         await self._client.publish(subject, payload, reply, headers)
 
@@ -246,7 +246,7 @@ class Connection:
             raise UnavailableError(f"{self.url}: {error or type(error).__name__}") from None
 
     def _new_client(self) -> Client:
-        client = Client(guarded(self._trouble))
+        client = Client(guarded(self._report_error))
         client.requires_tls = requires_tls(self._bus)
         return client
 
@@ -259,21 +259,21 @@ class Connection:
             connect_timeout=2,
             ping_interval=PING_SECONDS,
             max_outstanding_pings=UNANSWERED_PINGS,
-            error_cb=guarded(self._trouble),
-            disconnected_cb=guarded(self._lost),
-            reconnected_cb=guarded(self._back),
+            error_cb=guarded(self._report_error),
+            disconnected_cb=guarded(self._report_disconnect),
+            reconnected_cb=guarded(self._report_reconnect),
             closed_cb=guarded(self._closed),
             **self._options,
         )
 
-    async def _trouble(self, error: Exception) -> None:
+    async def _report_error(self, error: Exception) -> None:
         text = str(error) or type(error).__name__
         if isinstance(error, OSError):
             text = system_reason(error)
         if isinstance(error, nats.errors.SlowConsumerError):
             kind = "slow_consumer"
             text = f"messages on {error.subject} were dropped: we read too slowly"
-        elif isinstance(error, FlawedMessage):
+        elif isinstance(error, MalformedMessageError):
             kind = "malformed"
         elif "permissions violation" in text.lower():
             kind = "permissions"
@@ -294,7 +294,7 @@ class Connection:
             self._reported = {**dict(list(self._reported.items())[-20:]), reported: now}
             log.warning("%s: NATS at %s: %s", self.name, self.url, text)
 
-    async def _lost(self) -> None:
+    async def _report_disconnect(self) -> None:
         self.acknowledgements.lost()
         if not self._leaving:
             reason = f" ({self._client.loss})" if self._client.loss else ""
@@ -305,7 +305,7 @@ class Connection:
                 reason,
             )
 
-    async def _back(self) -> None:
+    async def _report_reconnect(self) -> None:
         self._reported.clear()
         self.permissions.forget()
         self.connects += 1
@@ -314,9 +314,9 @@ class Connection:
     async def _closed(self) -> None:
         """Start over if the client gave up: after a refusal it does so permanently."""
         if not self._leaving and self._again is None:
-            self._again = background(self._start_anew(), "ccpipe-reconnect")
+            self._again = background(self._restart_client(), "ccpipe-reconnect")
 
-    async def _start_anew(self) -> None:
+    async def _restart_client(self) -> None:
         while True:
             await asyncio.sleep(RECONNECT_SECONDS)
             self._client = self._new_client()
@@ -325,12 +325,12 @@ class Connection:
                 for subscription in self._subscriptions:
                     await self._client.subscribe_lists(*subscription)
             except nats.errors.Error as error:  # refused once more
-                await self._trouble(error)
+                await self._report_error(error)
                 await self._client.leave(flushed=False)
             else:
                 break
         self._again = None
-        await self._back()
+        await self._report_reconnect()
 
 
 async def check(bus: Bus, telemetry: Telemetry) -> None:

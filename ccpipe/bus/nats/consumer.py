@@ -1,4 +1,4 @@
-"""Reading messages from NATS: what every reader does, and a durable consumer of JetStream."""
+"""Reading messages from NATS: the base of all readers, and a durable consumer of JetStream."""
 
 import asyncio
 import contextlib
@@ -41,7 +41,7 @@ PULL = 5000
 """Maximum number of messages per request, and of undecoded messages or bytes held here."""
 PULL_BYTES = 16 * 2**20
 PULL_SECONDS = 3.0
-"""How long the broker keeps a request open while there are no messages."""
+"""How long the broker keeps a request open without messages."""
 SILENT_SECONDS = 5.0
 """Without an answer for this long the broker counts as unreachable, and shutdown does not wait."""
 REMEMBERED = 5000
@@ -53,7 +53,7 @@ REFUSED_SECONDS = (0.5, 10.0)
 
 
 class MessageReader:
-    """Yields what arrived as batches; a subclass says how it arrives, by tasks that it runs."""
+    """Yields received messages as batches; the tasks of a subclass receive them."""
 
     def __init__(self, bus: Connection, codec: Codec[Any], telemetry: Telemetry) -> None:
         self.bus = bus
@@ -64,7 +64,7 @@ class MessageReader:
         self._taken: list[Delivery] = []  # being decoded and handed over
         self._stopped = asyncio.Event()
         self._changed = asyncio.Event()  # messages are waiting, or the end is reached
-        self._emptied = asyncio.Event()  # there is room for more
+        self._emptied = asyncio.Event()  # more can be received
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, **work: Coroutine[Any, Any, None]) -> None:
@@ -145,7 +145,7 @@ class MessageReader:
 
 
 class ConsumerReader(MessageReader):
-    """Reads one durable consumer, alone or beside other processes that share the work."""
+    """Reads one durable consumer, alone or sharing the work with other processes."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class ConsumerReader(MessageReader):
 
     def _has_ended(self) -> bool:
         super()._has_ended()
-        return self._tasks[0].done()  # what requests messages, which may drain the stream first
+        return self._tasks[0].done()  # the task that requests messages may drain the stream first
 
     def _batches(self, deliveries: list[Delivery]) -> Iterator[Batch[Records]]:
         first = 0
@@ -297,7 +297,7 @@ class ConsumerReader(MessageReader):
         self._served.set()
 
     async def _pull(self) -> None:
-        """Request messages whenever there is room; after a stop, drain the stream first."""
+        """Request messages whenever the buffer has space; after a stop, drain the stream first."""
         while not self._stopped.is_set():
             if await self._is_prepared():
                 if self._settled != self.bus.connects:
@@ -400,7 +400,7 @@ class ConsumerReader(MessageReader):
                 self._consumer = await ensure_consumer(
                     jetstream, stream, self.durable, stored, self.ack_wait, owner=self._owner
                 )
-                await self._unread.poll(stream)  # what was deleted while no bridge was running
+                await self._unread.poll(stream)  # counts messages deleted while no bridge ran
                 self.stream = stream
                 return True
         except UnavailableError as error:

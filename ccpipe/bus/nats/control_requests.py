@@ -36,7 +36,7 @@ async def send_requests(
 
     def receive(delivery: Delivery) -> None:
         nonlocal unanswered
-        if delivery.status[0] == "503":  # nobody listens on that subject
+        if delivery.status[0] == "503":  # no subscriber on that subject
             unanswered -= 1
         for line in decode(delivery.payload, lenient=True):
             # Peers send one level only; a stream that keeps the subject answers in JSON.
@@ -50,7 +50,7 @@ async def send_requests(
     await bus.subscribe(inbox, receive)
     subjects = Subjects.of(site)
     denied = _denials(bus)
-    by = {REQUESTED_BY: _ourselves()}
+    by = {REQUESTED_BY: _requester()}
     for request in requests:
         payload = encode([request], precision="ns")
         subject = subjects.of_message(request)
@@ -66,12 +66,12 @@ async def send_requests(
     return answers
 
 
-def _ourselves() -> str:
+def _requester() -> str:
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a container's user need not have a name
         user = str(os.getuid())
-    return ascii(f"{user}@{socket.gethostname()}")[1:-1]  # headers hold nothing else
+    return ascii(f"{user}@{socket.gethostname()}")[1:-1]  # headers must be printable ASCII
 
 
 def _denials(bus: Connection) -> float:

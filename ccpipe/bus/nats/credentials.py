@@ -13,6 +13,7 @@ import nats.errors
 
 from ccpipe.bus.subjects import escape
 from ccpipe.config import Bus, read_secret, read_text
+from ccpipe.config.converter import mask
 from ccpipe.errors import ConfigError, MissingExtra
 from ccpipe.tls import tls_context
 
@@ -40,7 +41,9 @@ def client_options(bus: Bus) -> dict[str, Any]:
         if not Path(bus.credentials_file).is_file():
             raise ConfigError(f"bus.credentials_file: {bus.credentials_file}: no such file")
         if "BEGIN USER NKEY SEED" not in read_text("bus.credentials_file", bus.credentials_file):
-            raise ConfigError(f"bus.credentials_file: {bus.credentials_file}: holds no user's seed")
+            raise ConfigError(
+                f"bus.credentials_file: {bus.credentials_file}: contains no user seed"
+            )
         options["user_credentials"] = bus.credentials_file
     if bus.nkey_file:
         options["nkeys_seed_str"] = read_secret("bus.nkey_file", bus.nkey_file)
@@ -62,7 +65,7 @@ def requires_tls(bus: Bus) -> bool:
 def check_urls(servers: Sequence[str]) -> None:
     """Check the servers' URLs, and that websockets' library is installed if needed.
 
-    Raises MissingExtra, or ConfigError without the URL, which may hold a password.
+    Raises MissingExtra, or ConfigError without the URL, which may contain a password.
     """
     for number, server in enumerate(servers):
         try:
@@ -73,15 +76,15 @@ def check_urls(servers: Sequence[str]) -> None:
             is_valid = False
         if not is_valid:
             raise ConfigError(
-                f"bus.servers[{number}]: not the URL of a NATS server, such as "
-                "nats://10.0.0.1:4222 (a password belongs in a file: bus.password_file)"
+                f"bus.servers[{number}]: not the URL of a NATS server: {mask(server, 'server')!r} "
+                "(expected e.g. nats://10.0.0.1:4222; a password belongs in bus.password_file)"
             )
         if parts.scheme in ("ws", "wss") and importlib.util.find_spec("aiohttp") is None:
             raise MissingExtra("aiohttp", "http")
 
 
 def without_secrets(server: str) -> str:
-    """Return the scheme, host and port of a server's URL, which hold no secret."""
+    """Return the scheme, host and port of a server's URL, without secrets."""
     scheme = next((each for each in SCHEMES if server.lower().startswith(f"{each}://")), "")
     address = server[len(f"{scheme}://") :] if scheme else server
     host = re.split("[/?#]", address.rpartition("@")[2])[0]

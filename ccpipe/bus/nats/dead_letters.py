@@ -76,7 +76,7 @@ class DeadLetterStream:
                     self._stream, seq=sequence, subject=self.subject, next=True
                 )
                 sequence = (message.seq or sequence) + 1
-                yield _letter(message)
+                yield _dead_letter(message)
         except nats.js.errors.NotFoundError:
             return  # no stream, or no further dead letter
         except (nats.errors.Error, TimeoutError) as error:
@@ -91,7 +91,7 @@ class DeadLetterStream:
                     raise explain(error, "removing dead letters") from None
 
 
-def _letter(message: api.RawStreamMsg) -> StoredDeadLetter:
+def _dead_letter(message: api.RawStreamMsg) -> StoredDeadLetter:
     headers = message.headers or {}
     return StoredDeadLetter(
         id=str(message.seq),

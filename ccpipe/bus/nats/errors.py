@@ -90,7 +90,7 @@ class Permissions:
 
     def __init__(self) -> None:
         self._watching: dict[str, list[Callable[[str], None]]] = {}
-        self._asked: set[str] = set()  # patterns of subjects whose refusal is an expected answer
+        self._probed: set[str] = set()  # patterns of subjects whose refusal is an expected answer
         self._inbox = ""  # subjects that we may not subscribe to
 
     def report(self, text: str, inbox_prefix: str) -> bool:
@@ -107,7 +107,7 @@ class Permissions:
             ]
             for refuse in watching:
                 refuse(subject)
-            return not any(matches(pattern, subject) for pattern in self._asked)
+            return not any(matches(pattern, subject) for pattern in self._probed)
         if subject.startswith(f"{inbox_prefix}."):
             self._inbox = subject
         return True
@@ -119,15 +119,15 @@ class Permissions:
         """Raise DeniedError if the server does not permit us to receive replies."""
         if self._inbox:
             raise DeniedError(
-                f"the server does not permit us to subscribe to {self._inbox}, so that nothing we "
-                "publish is ever confirmed: allow it for this user"
+                f"the server does not permit us to subscribe to {self._inbox}, so no publish "
+                "can be acknowledged: allow it for this user"
             )
 
     @contextlib.asynccontextmanager
-    async def replying(self, pattern: str, *, asks: bool = False) -> AsyncIterator[None]:
+    async def replying(self, pattern: str, *, probe: bool = False) -> AsyncIterator[None]:
         """Publish on subjects and wait for replies; raises ForbiddenError once one is refused.
 
-        With `asks`, the purpose is to find out what is permitted: a refusal is neither logged nor
+        With `probe`, the purpose is to find out what is permitted: a refusal is neither logged nor
         counted.
         """
         limit = asyncio.timeout(None)
@@ -137,8 +137,8 @@ class Permissions:
             refused.add(subject)
             limit.reschedule(asyncio.get_running_loop().time())
 
-        if asks:
-            self._asked.add(pattern)
+        if probe:
+            self._probed.add(pattern)
         try:
             with self.watching([pattern], refuse):
                 async with limit:
@@ -147,7 +147,7 @@ class Permissions:
             if not refused:
                 raise
         finally:
-            self._asked.discard(pattern)
+            self._probed.discard(pattern)
         if refused:
             raise ForbiddenError(refused)
 

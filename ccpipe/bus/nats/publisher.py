@@ -58,7 +58,7 @@ class Outgoing(NamedTuple):
 def digest(*parts: str | bytes) -> str:
     """Return a message id derived from the content alone: XXH3, 128 bits in hexadecimal.
 
-    It need not be cryptographic: whoever may publish may choose any id.
+    It need not be cryptographic: a publisher may choose any id anyway.
     """
     state = xxhash.xxh3_128()
     for part in parts:
@@ -100,8 +100,8 @@ async def store(bus: Connection, messages: Sequence[Outgoing], stored: set[str])
     """Publish messages and wait until streams have stored them; adds their ids to `stored`.
 
     Messages whose ids are in `stored` are skipped. A message is sent after the previous one on its
-    subject is stored: if several were in flight and one failed, its retry would come behind the
-    messages sent after it.
+    subject is stored: if several were in flight and one failed, its retry would arrive after
+    later messages.
 
     Raises as ``Sink.write`` does; NoStreamError if no stream acknowledges a message; ForbiddenError
     if the server does not permit some subjects, while messages on others are stored.
@@ -138,7 +138,7 @@ class _Sent(NamedTuple):
 class _Window(Waiting):
     """Messages in flight, at most one per subject.
 
-    Everything happens where replies are read: a message costs no task and no future.
+    Everything happens where replies are read, without a task or a future for each message.
     """
 
     def __init__(self, bus: Connection, messages: Sequence[Outgoing], stored: set[str]) -> None:
@@ -249,9 +249,9 @@ def _refusal(answer: Answer, subject: str) -> CcpipeError:
 
 
 async def _diagnose(bus: Connection, subject: str) -> NoStreamError:
-    """Determine why there was no answer; a subject may have subscribers but no stream.
+    """Determine why the answer is missing; a subject may have subscribers but no stream.
 
-    A server that does not answer a ping is not asked anything more, since the process may be
+    A server that does not answer a ping gets no further request, since the process may be
     ending.
     """
     if not await bus.answers(PING_SECONDS):
@@ -262,7 +262,7 @@ async def _diagnose(bus: Connection, subject: str) -> NoStreamError:
     try:
         stuck = await names_of(bus.jetstream(PING_SECONDS), subject)
     except (UnavailableError, DeniedError):
-        stuck = []  # not every user may ask
+        stuck = []  # not permitted to every user
     if stuck:
         # The server does not answer at all if a write to its disk fails.
         raise UnavailableError(
@@ -290,7 +290,7 @@ class Publisher:
     def __init__(
         self, bus: Connection, config: Bus, subjects: Subjects, names: Sequence[str] = KEPT
     ) -> None:
-        """Publish on `subjects`; for those of these names a stream is created if none exists."""
+        """Publish on `subjects`; creates a stream for those in `names` if missing."""
         self.bus = bus
         self.config = config
         self.subjects = subjects
@@ -340,7 +340,7 @@ class Publisher:
         from ccpipe.bus.nats.streams.jetstream import names_of  # only with JetStream: it takes 1 MB
 
         try:
-            async with self.bus.permissions.replying(self._api_of_streams, asks=True):
+            async with self.bus.permissions.replying(self._api_of_streams, probe=True):
                 is_stored = bool(await names_of(self.bus.jetstream(FIND_SECONDS), subject))
         except (ForbiddenError, UnavailableError, DeniedError):
             return  # a missing stream shows when the first message is not acknowledged

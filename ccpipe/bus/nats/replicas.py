@@ -1,7 +1,7 @@
 """Several processes of one recipe share the partitions of a stream; one process reads each.
 
 JetStream's priority groups with a pinned client do not replace this: the pin moves while its former
-holder still has messages, which newer ones then overtake, and nobody shares pins out equally. The
+holder still has messages, which newer ones then overtake, and pins are not distributed equally. The
 table of processes and the wait for redelivery would remain, and servers before 2.11 have no pins.
 """
 
@@ -204,7 +204,7 @@ class Replicas:
             if self.exclusive and not self._is_alone(table, dead):
                 return None
             table.remove(dead)
-            self._give_back(table, wanted)
+            self._release_surplus(table, wanted)
             table.members[self.name] = table.members.get(self.name, 0) + 1
             may_claim = not self.sticky or time.monotonic() - self._came > self.lease
             new = table.claim(self.name, wanted, list(self._readings)) if may_claim else []
@@ -215,7 +215,7 @@ class Replicas:
         return {name: silent_of.get(name, 0.0) for name in table.of(self.name) if name in wanted}
 
     def _is_alone(self, table: ClaimTable, dead: set[str]) -> bool:
-        """Return whether there is no other process; raises ConfigError if another one is alive."""
+        """Return whether this is the only process; raises ConfigError if another one is alive."""
         others = set(table.members) - dead - {self.name}
         before, self._before = self._before, table
         if before and any(
@@ -239,7 +239,7 @@ class Replicas:
             log.warning("%s took %s over: this process was stalled", owner, name)
             self._readings.pop(name).task.cancel()
 
-    def _give_back(self, table: ClaimTable, wanted: list[str]) -> None:
+    def _release_surplus(self, table: ClaimTable, wanted: list[str]) -> None:
         """Remove ended partitions from the table; start releasing unwanted or surplus ones."""
         for name, reading in list(self._readings.items()):
             if reading.task.done():

@@ -23,7 +23,7 @@ class NatsSink(Sink[Any]):
 
     With JetStream a write returns when the broker has stored every message. A message published
     again within the broker's duplicate window is stored once, since it has the same id: a hash of
-    its content and subject, or of the id of the stream message that its records came from. The
+    its content and subject, or of the id of the stream message that contained its records. The
     latter is the same however records are batched, also after a crash. Without JetStream a write
     returns when the server has received everything.
     """

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Literal, Self
 
 from ccpipe.bus.codecs import Codec
-from ccpipe.bus.codecs.identity import HeldToSubject
+from ccpipe.bus.codecs.identity import SubjectCheckingCodec
 from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.nats.connection import PENDING_BYTES, Connection, check
 from ccpipe.bus.nats.consumer import STUCK_SECONDS, ConsumerReader, MessageReader, size_of
@@ -88,7 +88,7 @@ class NatsSource(SharedSource[Any]):
         ``log``, or ``sonar`` with Sonar's codec. `ack_wait` is the time after which the broker
         redelivers the messages of a dead bridge to another one; a live bridge keeps extending it.
         `drain` is how long to continue reading after a stop, until the stream is empty. `queue`
-        shares a plain subscription. `identity` says how the publisher of a record is identified:
+        shares a plain subscription. `identity` selects how the publisher of a record is identified:
         by the record's tags, or by the subject, with which the tags must then agree; see
         ``docs/operations/security.md``.
         """
@@ -104,14 +104,14 @@ class NatsSource(SharedSource[Any]):
             raise ConfigError(f"subjects: missing; {self.gives.name} have no default subjects")
         self.patterns = Subjects.of(site).patterns(subjects)
         if identity == "subject":
-            self.codec = HeldToSubject(self.codec, Subjects.of(site), subjects)
+            self.codec = SubjectCheckingCodec(self.codec, Subjects.of(site), subjects)
         self.durable = durable
         self.queue = queue
         self.ack_wait = float(ack_wait)
         self.drain = float(drain)
         self.bus = Connection(site.bus, name=durable or "bridge", telemetry=telemetry)
         self.reader: SubscriptionReader | ConsumerReader | Replicas | None = None
-        """What reads from the broker, while the source is open."""
+        """The reader of the broker, while the source is open."""
         self._stack = contextlib.AsyncExitStack()
         self._is_stopped = False
 
@@ -141,7 +141,7 @@ class NatsSource(SharedSource[Any]):
         """Yield batches until stopped.
 
         Nodes are kept together where the stream has partitions; otherwise a process that must see
-        all records of a node reads alone, as one that must see those of the cluster.
+        all records of a node reads alone, as one that must see the whole cluster.
         """
         reader = self.reader or await self.start(scope)
         if self._is_stopped:
@@ -150,8 +150,8 @@ class NatsSource(SharedSource[Any]):
             yield batch
 
     async def start(self, scope: Scope = Scope.RECORD) -> ConsumerReader | Replicas:
-        """Begin to read a durable consumer; ``batches`` does if nobody else has."""
-        # It stays open until the source is closed: what it handed over is acknowledged later.
+        """Begin to read a durable consumer; otherwise ``batches`` does."""
+        # It stays open until the source is closed: batches are acknowledged later.
         self.reader = reader = self._durable_reader(scope)
         return await self._stack.enter_async_context(reader)
 

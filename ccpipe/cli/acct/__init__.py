@@ -1,1 +1,1 @@
-"""``ccpipe acct``: what finished jobs used."""
+"""``ccpipe acct``: resource usage of finished jobs."""

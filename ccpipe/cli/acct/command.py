@@ -188,8 +188,8 @@ def sums(
 
     Reads any number of accounting files in all variants, classic or JSON lines,
     compressed or not. Invalid lines are reported on stderr and skipped; the exit
-    code is then 65. docs/gridengine/acct.md maps the flags of qacct to those of this
-    command. For Slurm jobs see ccpipe acct sacct --help.
+    code is then 65. docs/gridengine/acct.md maps the flags of qacct to the options of
+    this command. For Slurm jobs see ccpipe acct sacct --help.
 
     Examples:
       ccpipe acct accounting* --by owner --top 10
@@ -200,7 +200,7 @@ def sums(
     ----------
     files
         Accounting files (.gz, .bz2, .xz and .zst are decompressed), - for standard input; default:
-        those in $SGE_ROOT/$SGE_CELL/common.
+        the files in $SGE_ROOT/$SGE_CELL/common.
     file
         The same as FILES, as in qacct.
     """
@@ -287,7 +287,7 @@ def _sum_up(
         sums.add(part.table)
     totals = sums.totals()
     if show.qacct:
-        _print(qacct.sums(totals, by, _given(filters)))
+        _print(qacct.sums(totals, by, _single_values(filters)))
     elif not LAYOUT.show_sums(totals, show):
         note("no matching record found", "yellow")
     return len(totals)
@@ -314,7 +314,7 @@ def _print_blocks(found: Iterable[Accounting], filters: Filters, by: Sequence[Ke
             _print(qacct.block(one))
         sums.add(from_records(some, sums.columns))
     if not filters.job:
-        _print(qacct.sums(sums.totals(), by, _given(filters)))
+        _print(qacct.sums(sums.totals(), by, _single_values(filters)))
     return count
 
 
@@ -324,34 +324,34 @@ def _print(lines: Iterable[str]) -> None:
 
 
 def _not_found(filters: Filters) -> NoReturn:
-    asked = ", ".join(filters.job)
-    if filters.task and asked:
-        note(f"error: job-array tasks {asked}.{','.join(filters.task)} not found")
+    filtered = ", ".join(filters.job)
+    if filters.task and filtered:
+        note(f"error: job-array tasks {filtered}.{','.join(filters.task)} not found")
     else:
-        note(f"error: job {asked} not found" if asked else "no matching record found")
+        note(f"error: job {filtered} not found" if filtered else "no matching record found")
     sys.exit(NOT_FOUND)
 
 
 def _columns_of_qacct(filters: Filters, by: Sequence[Key]) -> tuple[Key, ...]:
     """Return what qacct groups by: a queue filter adds HOST and CLUSTER QUEUE."""
-    wanted: set[str] = {*by, *_asked(filters)} - (_given(filters).keys() - set(by))
+    wanted: set[str] = {*by, *_filter_values(filters)} - (_single_values(filters).keys() - set(by))
     if filters.queue:
         wanted |= {"host", "queue"}
     keys: tuple[Key, ...] = get_args(Key)
     return tuple(name for name in keys if name in wanted)
 
 
-def _given(filters: Filters) -> dict[str, str | int]:
-    asked = _asked(filters)
+def _single_values(filters: Filters) -> dict[str, str | int]:
+    filtered = _filter_values(filters)
     return {
         name: values[0]
-        for name, values in asked.items()
+        for name, values in filtered.items()
         if len(values) == 1 and not set(str(values[0])) & set("*?[")
     }
 
 
-def _asked(filters: Filters) -> dict[str, tuple[str, ...] | tuple[int, ...]]:
-    asked: dict[str, tuple[str, ...] | tuple[int, ...]] = {
+def _filter_values(filters: Filters) -> dict[str, tuple[str, ...] | tuple[int, ...]]:
+    filtered: dict[str, tuple[str, ...] | tuple[int, ...]] = {
         "host": filters.host,
         "group": tuple(map(group_name, filters.group)),
         "owner": filters.owner,
@@ -362,11 +362,11 @@ def _asked(filters: Filters) -> dict[str, tuple[str, ...] | tuple[int, ...]]:
         "ar": filters.ar,
         "account": filters.account,
     }
-    return {name: values for name, values in asked.items() if values}
+    return {name: values for name, values in filtered.items() if values}
 
 
 def _record(found: Accounting) -> Row:
-    """Return the columns of one record, without the command line, which may hold secrets."""
+    """Return the columns of one record, without the command line, which may contain secrets."""
     wait = None
     if found.submission_time is not None and found.start_time is not None:
         wait = max(0, found.start_time - found.submission_time) / 10**9
@@ -449,4 +449,4 @@ LAYOUT = TableLayout(
     number=_number,
     cpu="CPU",
 )  # fmt: skip
-"""MEMORY is in GiB·s, IO in GiB; REQUESTED and USED are means of the runs that asked for memory."""
+"""MEMORY is in GiB·s, IO in GiB; REQUESTED and USED are means of the runs that requested memory."""

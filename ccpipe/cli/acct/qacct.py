@@ -30,7 +30,7 @@ _MEANINGS = {
     30: "application error returned",
     32: "entry is missing in sgepasswd file",
 }
-"""Texts of 8.1.9 that differ from those of OCS."""
+"""Texts of 8.1.9 that differ from OCS."""
 
 SEPARATOR = "=" * 62
 

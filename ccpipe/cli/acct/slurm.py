@@ -200,7 +200,7 @@ def sacct(
     files
         Files (.gz, .bz2, .xz and .zst are decompressed); - or none for standard input.
     zone
-        Time zone of the input, such as Europe/Oslo; default: that of this machine.
+        Time zone of the input, such as Europe/Oslo; default: this machine's.
     """
     options.check()
     if not files and not index and sys.stdin.isatty():
@@ -298,7 +298,7 @@ def _sum_up(runs: Iterator["JobRun"], options: SlurmTable) -> int:
 
 
 def _record(run: "JobRun") -> Row:
-    """Return the columns of one run, without the command line, which may hold secrets."""
+    """Return the columns of one run, without the command line, which may contain secrets."""
     job = run.job
     code, signal = job.exit_code, job.exit_signal
     return {

@@ -1,4 +1,4 @@
-"""What reports of all schedulers share: options; sums and records as table, CSV and JSON lines."""
+"""Reports of any scheduler: shared options; sums and records as table, CSV and JSON lines."""
 
 import csv
 import heapq
@@ -93,7 +93,7 @@ def parse_time(text: str, flag: str) -> int:
             if not found[1]:
                 year = datetime.now().year  # noqa: DTZ005 - local time is meant
             elif len(found[1]) == 2:  # noqa: PLR2004 - YY
-                year += 2000 if year < 70 else 1900  # noqa: PLR2004 - as the manual says
+                year += 2000 if year < 70 else 1900  # noqa: PLR2004 - as in the manual
             timestamp = datetime(year, month, day, hour, minute, second)  # noqa: DTZ001
         else:
             timestamp = datetime.fromisoformat(text)
@@ -106,7 +106,7 @@ def parse_time(text: str, flag: str) -> int:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """What is shown of the jobs, and how; each scheduler has its own columns to group by."""
+    """Content and format of a report; each scheduler has its own columns to group by."""
 
     by: tuple[str, ...] = ()
     """Group by this column; repeat the option for several columns."""

@@ -17,7 +17,7 @@ config = App(
     name="config",
     help="""Show the effective configuration, or generate it for other programs.
 
-Values come from defaults, a TOML file, environment variables
+Sources of values are defaults, a TOML file, environment variables
 (CCPIPE_BUS__SERVERS=nats://a,nats://b sets servers in [bus]) and flags; later
 ones override earlier ones. The file is given by --config or $CCPIPE_CONFIG; the default is
 ~/.config/ccpipe/ccpipe.toml, then /etc/ccpipe/ccpipe.toml.
@@ -43,7 +43,7 @@ def show(
     where: SiteOptions = SiteOptions(),
     output: Annotated[Literal["toml", "json"], Parameter(alias="-o")] = "toml",
 ) -> None:
-    """Show every setting, with a comment on where its value comes from.
+    """Show every setting, with the origin of its value in a comment.
 
     The output can be used as ccpipe.toml, except that passwords in server URLs
     are masked. Other secrets are in files; only the file names are settings.

@@ -36,7 +36,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     dropped: list[str]
     added: list[str]
     refused: list[str]
-    """What it could not translate, with the reason; becomes dead letters."""
+    """Records that it could not translate, with the reason; they become dead letters."""
     doubled: list[str]
     """Series with two values at one time since this rule: stores keep one of them."""
 
@@ -58,9 +58,7 @@ def explain(
         print_json({"rules": rules, "records": list(map(msgspec.Raw, encode(left).splitlines()))})
         return
     mark = "# " if output == "line" else ""
-    for line in (
-        _reported(rules) if rules else ["there are no rules: [[publish.translate]] is empty"]
-    ):
+    for line in _reported(rules) if rules else ["no rules: [[publish.translate]] is empty"]:
         print(mark + printable(line))
     if output == "table":
         print()
@@ -93,7 +91,7 @@ def _explained(
     changed: list[RecordChange] = []
     dropped: list[str] = []
     added: list[str] = []
-    twice_before, twice = _doubled(before), _doubled(after)
+    twice_before, twice = _duplicated_series(before), _duplicated_series(after)
     if len(before) == len(after):
         changed = [
             _change(old, new)
@@ -101,8 +99,8 @@ def _explained(
             if _identity(old) != _identity(new)
         ]
     else:
-        dropped = list(_beyond(before, after))
-        added = list(_beyond(after, before))
+        dropped = list(_difference(before, after))
+        added = list(_difference(after, before))
     return Explained(
         rule=number,
         use=name,
@@ -122,7 +120,7 @@ def _change(old: Message, new: Message) -> RecordChange:
     return RecordChange(_record(old), _record(new))
 
 
-def _beyond(messages: Iterable[Message], others: Iterable[Message]) -> Iterator[str]:
+def _difference(messages: Iterable[Message], others: Iterable[Message]) -> Iterator[str]:
     left = Counter(map(_identity, others))
     for message in messages:
         identity = _identity(message)
@@ -132,7 +130,7 @@ def _beyond(messages: Iterable[Message], others: Iterable[Message]) -> Iterator[
             yield _series(message)
 
 
-def _doubled(messages: Iterable[Message]) -> set[str]:
+def _duplicated_series(messages: Iterable[Message]) -> set[str]:
     counts = Counter((_series(message), message.field, message.time) for message in messages)
     return {series for (series, _, _), count in counts.items() if count > 1}
 

@@ -1,1 +1,1 @@
-"""What commands share: options, output, quantities and logins."""
+"""Shared by commands: options, output, quantities and logins."""

@@ -1,4 +1,4 @@
-"""``--help`` of each command, and what the reference and the manual page say of it.
+"""``--help`` of each command, and its text in the reference and the manual page.
 
 Both read the signature and the docstring of the command, as the parser of the command line does.
 """

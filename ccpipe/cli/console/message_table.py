@@ -100,7 +100,7 @@ class MessageTable:
     ) -> str:
         widths = self._widths
         if size and len(cells) > 1:
-            # Time, value and the gaps beside them; node and name share what is left.
+            # Time, value and the gaps between columns; node and name share the rest.
             left = size.columns - widths[0] - max(widths[3], len(cells[3])) - 6
             share = max(self.MIN_WIDTH, left // 2)
             widths = [min(width, share) if i in (1, 2) else width for i, width in enumerate(widths)]
@@ -133,7 +133,7 @@ def _cells(message: Message, units: Mapping[str, str]) -> list[str]:
     elif message.kind is Kind.METRIC:
         shown = str(value).lower() if isinstance(value, bool) else str(value)
     else:
-        # An event's text is long: it comes last, after what it is about.
+        # An event's text is long: it is last, after its subject.
         shown = tags.get("function") or tags.get("loglevel") or tags.get("method") or message.kind
         text = f"{message.field}={value}"
     rest = " ".join(f"{key}={tag}" for key, tag in tags.items() if key not in named)

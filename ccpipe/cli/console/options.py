@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ccpipe.config import Duration, Interval, Site
 
 On = Annotated[bool, Parameter(negative_bool="no-")]
-"""A flag that is on unless ``--no-…`` turns it off; other flags have no such twin."""
+"""A flag that is on unless ``--no-…`` turns it off; other flags have no negation."""
 
 ExitAfter = Annotated[
     str | None, Parameter(name="--for", help="Exit after this time, such as 30s.")
@@ -57,9 +57,12 @@ class BrokerOptions:
 
     def site(self, **more: Any) -> "Site":
         """Load the configuration, overridden by these options and by `more`, by key path."""
+        from ccpipe.bus.subjects import Subjects
         from ccpipe.config import Site, load
 
-        return load(self.path(), Site, flags={**self.flags(), **more})
+        site = load(self.path(), Site, flags={**self.flags(), **more})
+        Subjects.of(site)  # raises ConfigError for an invalid template
+        return site
 
 
 @Parameter(name="*")
@@ -83,7 +86,7 @@ class LoginOptions(BrokerOptions):
     """User name at the server."""
 
     password_file: Path | None = None
-    """File that holds the user's password."""
+    """File with the user's password."""
 
     creds: Path | None = None
     """File with credentials (JWT and seed)."""
@@ -93,7 +96,7 @@ class LoginOptions(BrokerOptions):
     selected one."""
 
     def flags(self) -> dict[str, Any]:
-        """Return what these options and the NATS context override; the context comes second."""
+        """Return the overridden settings: of these options, then of the NATS context."""
         given = {
             **super().flags(),
             "bus.user": self.user,
@@ -108,7 +111,7 @@ def read_context(name: str) -> Mapping[str, Any]:
     """Return the settings of a context of the program ``nats``; by default the selected one.
 
     They are stored as JSON in ``~/.config/nats/context/NAME.json``, the name of the selected one
-    in ``context.txt`` beside that directory.
+    in ``context.txt`` next to that directory.
     """
     import msgspec
 

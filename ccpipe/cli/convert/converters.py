@@ -1,4 +1,4 @@
-"""What ``ccpipe convert`` converts, and the reader of Sonar's formats."""
+"""The converters of ``ccpipe convert``, and the reader of Sonar's formats."""
 
 import io
 import time

@@ -91,7 +91,7 @@ def merge(
         raise UsageError("--savefiles keeps what --delete deletes")
     names = {one.job_text for one in chosen}
     if not names and not (input and output):
-        raise UsageError("which job? Such as --jobs 17, or --input FILE --output FILE")
+        raise UsageError("--jobs, or --input and --output, is missing; see its --help")
     if output and len(names) > 1:
         raise UsageError("--output is one file: merge one job at a time")
     failed = False
@@ -156,12 +156,12 @@ def extract(
     output
         File; else stdout.
     format
-        csv and parquet hold one series; json (one object per line) and line can hold several.
+        csv and parquet are for one series; json (one object per line) and line also for several.
     sh5util
         Treat placeholders for missing values as numbers, as sh5util does.
     cluster
         Value of the tag cluster in line protocol; default: from the configuration. The tag jobid
-        comes from the file name, else from --jobs.
+        is taken from the file name, else from --jobs.
     """
     from ccpipe.cli.profile import formats
     from ccpipe.formats.slurm_profile.extract import extract_csv, parse_level

@@ -112,8 +112,8 @@ def draw(tables: Sequence[Table], data: Sequence[str], path: Path) -> int:
     """Draw a panel for each field, in it a curve for each table; return the number of curves.
 
     The file is replaced at once. Raises DataError if no table has any of the fields, all are
-    constant, or they are too many; MissingExtra without matplotlib; UsageError for a name of a file
-    that says no known format; CreateError if the file cannot be written.
+    constant, or they are too many; MissingExtra without matplotlib; UsageError for a file name with
+    an unknown suffix; CreateError if the file cannot be written.
     """
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"--output {path}: the name must end with {', '.join(FORMATS)}")
@@ -152,7 +152,7 @@ def _figure(panels: dict[tuple[str, str], list[Curve]]) -> Any:
             axis.yaxis.set_major_formatter(ticker.EngFormatter(sep=""))
         axis.margins(x=0.01)
         if len(curves) <= MAX_NAMED:
-            # Beside the curves, which it would cover.
+            # Outside of the curves, which it would cover.
             axis.legend(fontsize="x-small", loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     axes[-1].set_xlabel("seconds since the step began")
     return figure

@@ -66,7 +66,7 @@ def write_parquet(tables: Sequence[Table], level: Level, path: Path) -> None:
 async def publish_samples(tables: Sequence[Table], site: Site, job: str | None) -> int:
     """Publish all samples as metrics and return their number.
 
-    `job` is the job of tables whose file does not say it. Raises UnavailableError, DeniedError as
+    `job` is the job of tables from files without a job ID. Raises UnavailableError, DeniedError as
     ``Sink.write`` does.
     """
     from ccpipe.bus.nats.sink import NatsSink
@@ -90,7 +90,7 @@ async def publish_samples(tables: Sequence[Table], site: Site, job: str | None) 
 
 
 def _type(pa: Any, column: str, tables: Sequence[Table]) -> Any:
-    """Return the type of a column: the stored one, or that of the total of a field."""
+    """Return the type of a column: the stored one, or the type of a field's total."""
     if column in _LABELS:
         return pa.string()
     what, _, field = column.partition("_")

@@ -54,10 +54,9 @@ class Tables:
 
     @contextlib.contextmanager
     def open(self) -> "Iterator[list[Table]]":
-        """Open the files; yield the tables that are asked for, and close the files afterwards.
+        """Open the files; yield the selected tables, and close the files afterwards.
 
-        Raises UsageError without a file, and for a rule that is not known; DataError if no table is
-        what was asked for.
+        Raises UsageError without a file, and for an unknown rule; DataError if no table matches.
         """
         from ccpipe.formats.slurm_profile.corrections import CORRECTIONS
         from ccpipe.formats.slurm_profile.reader import last_runs, open_profile
@@ -90,7 +89,7 @@ class Tables:
         series = {_SERIES.get(name.lower(), name).lower() for name in self.series}
         steps = {
             one.step for one in jobs if step.job in (None, one.job)
-        }  # a job file says of no step which job it is
+        }  # steps in a job file have no job ID
         return (
             (not series or table.series.lower() in series)
             and (not self.node or "*" in self.node or step.node in self.node)
@@ -116,7 +115,7 @@ def parse_selections(texts: Sequence[str]) -> "list[JobSelection]":
 
 
 def configured_directory() -> Path | None:
-    """Return ``ProfileHDF5Dir`` of the ``acct_gather.conf`` beside ``$SLURM_CONF``."""
+    """Return ``ProfileHDF5Dir`` of the ``acct_gather.conf`` next to ``$SLURM_CONF``."""
     conf = Path(os.environ.get("SLURM_CONF", "/etc/slurm/slurm.conf")).with_name("acct_gather.conf")
     try:
         lines = conf.read_text(errors="replace").splitlines()

@@ -144,6 +144,6 @@ class ConnectedDeadLetterSink(NatsDeadLetterSink):
         await self.bus.__aexit__(None, None, None)
 
     async def write(self, letters: Sequence[DeadLetter]) -> None:
-        """Publish dead letters; raises UnavailableError while there is no connection."""
+        """Publish dead letters; raises UnavailableError while disconnected."""
         self.bus.require_connected()
         await super().write(letters)

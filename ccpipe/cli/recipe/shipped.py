@@ -14,7 +14,7 @@ _PACKAGE = Path(ccpipe.__file__).parent
 
 
 def directory() -> Path:
-    """Return the directory that holds ``bridges/``, ``docs/`` and ``nats.conf``."""
+    """Return the directory with ``bridges/``, ``docs/`` and ``nats.conf``."""
     inside = _PACKAGE / "shipped"
     return inside if inside.is_dir() else _PACKAGE.parent
 
@@ -24,10 +24,10 @@ def recipes() -> dict[str, Path]:
 
 
 def find_recipe(path: Path) -> Path:
-    """Return the recipe that is meant: a file, or a name of one.
+    """Return the path of a recipe that is given as a file or by name.
 
-    A name is looked for in ``bridges/`` beside the configuration file, as ``ccpipe init`` writes
-    it, then among those that come with ccpipe.
+    A name is searched for in ``bridges/`` next to the configuration file, as ``ccpipe init`` writes
+    it, then among the shipped recipes.
     """
     name = str(path)
     if name == "-" or path.suffix or len(path.parts) != 1 or path.is_file():
@@ -38,4 +38,5 @@ def find_recipe(path: Path) -> Path:
     known = recipes()
     if name in known:
         return known[name]
-    raise MissingInputError(f"no file and no recipe {name!r}; {suggestion(name, known)}")
+    hint = suggestion(name, known, "`ccpipe init` writes all recipes")
+    raise MissingInputError(f"unknown recipe {name!r}; {hint}")

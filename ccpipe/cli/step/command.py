@@ -44,7 +44,7 @@ def step(
     command and all its descendants, polled from /proc. The report goes to stderr;
     stdout is the command's. The exit code is the command's, 128 plus the signal
     number if a signal ended it, or 127 if it cannot be started. Signals are passed
-    on. Within a Slurm job, the IDs come from the environment.
+    on. Within a Slurm job, the IDs are read from the environment.
 
     Examples: ccpipe step -- ./solver input.dat
               ccpipe step --profile 17_0_n1.h5 --freq task=0.5,energy=5 -- ./solver
@@ -89,7 +89,7 @@ def step(
     if daemon and (command or (job, step, task) != (None, None, None)):
         raise UsageError("--daemon takes no command, and no --job, --step or --task")
     if not (daemon or command):
-        raise UsageError("which command? Such as: ccpipe step -- ./solver input.dat")
+        raise UsageError("COMMAND is missing; see ccpipe step --help")
     frequencies = _INTERVALS | parse_frequencies(freq)
     selection = parse_selection(series) if profile or publish else SeriesSelection.NONE
     site = where.site()
@@ -123,7 +123,8 @@ def step(
         run.publisher = SamplePublisher(site)
     path = profile / file_name(described) if profile and profile.is_dir() else profile
     code = run.run(command, path)
-    write_report(run.record, described, code, run.seconds, output, report)
+    if run.has_started:
+        write_report(run.record, described, code, run.seconds, output, report)
     sys.exit(code)
 
 
@@ -139,7 +140,7 @@ def _gather_steps(site: Site, *, publish: bool, **options: Any) -> None:
 
 
 def _spool(site: Site) -> Path | None:
-    """Return the daemon's spool, beside the publisher's; None if there is none."""
+    """Return the daemon's spool, next to the publisher's; None if it is disabled."""
     options = site.publish.spool
     if not options.enabled:
         return None

@@ -41,7 +41,7 @@ MAX_FILES = 2**16
 
 
 class StepDaemon:
-    """Gathers steps until a signal comes.
+    """Gathers steps until a signal arrives.
 
     `frequencies` are seconds between samples of ``task``, ``energy``, ``filesystem`` and
     ``network``; `directory` has a directory of profiles for each user, of the series of
@@ -110,7 +110,7 @@ class StepDaemon:
         timer.stop()
         self._steps.close()
         for step, profile in self._profiles.items():
-            with _costing_the_profile(step):
+            with _confined_to_profile(step):
                 profile.fini()
         if self._publisher is not None:
             self._publisher.close()
@@ -135,7 +135,7 @@ class StepDaemon:
                 if self._publisher is not None:
                     self._publisher.publish_node(step, series, values)
                 if profile := self._profiles.get(step):
-                    with _costing_the_profile(step):
+                    with _confined_to_profile(step):
                         profile.add_sample_data(series, values)
 
         return sample
@@ -147,7 +147,7 @@ class StepDaemon:
             return
         profile = ProfileGather()
         profile.init()
-        with _costing_the_profile(step):
+        with _confined_to_profile(step):
             path = own_directory(self._directory, step.user) / file_name(step)
             profile.node_step_start(msgspec.structs.replace(step, profile=self._selection), path)
             self._profiles[step] = profile
@@ -159,7 +159,7 @@ class StepDaemon:
         if self._publisher is not None:
             self._publisher.publish(running.step, samples)
         if profile := self._profiles.get(running.step):
-            with _costing_the_profile(running.step):
+            with _confined_to_profile(running.step):
                 record_samples(profile, samples)
 
     def _end(self, running: RunningStep) -> None:
@@ -167,7 +167,7 @@ class StepDaemon:
         if self._publisher is not None:
             self._publisher.publish_end(step, record)
         if profile := self._profiles.pop(step, None):
-            with _costing_the_profile(step):
+            with _confined_to_profile(step):
                 profile.fini()
         try:
             add_report(record, step, running.seconds, self._output, self._report)
@@ -192,7 +192,7 @@ def own_directory(directory: Path, user: str) -> Path:
 
 
 @contextlib.contextmanager
-def _costing_the_profile(step: Step) -> Iterator[None]:
+def _confined_to_profile(step: Step) -> Iterator[None]:
     """Confine errors of a profile to that profile."""
     try:
         yield

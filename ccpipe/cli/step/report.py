@@ -14,7 +14,7 @@ from ccpipe.node.gather.profile import Step
 def describe(info: JobacctInfo, step: Step, code: int | None, seconds: float) -> dict[str, Any]:
     """Return sacct's columns, with the raw numbers.
 
-    Without an exit code, which only a process's parent knows, there is no state.
+    The state requires an exit code, which only a process's parent knows.
     """
     nodes = [""] * step.node_index + [step.node]
     end = {} if code is None else {"State": "FAILED" if code else "COMPLETED", "ExitCode": code}

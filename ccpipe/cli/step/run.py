@@ -52,6 +52,7 @@ class StepRun:
     ) -> None:
         """Prepare; `frequencies` are seconds between samples of ``task``, ``energy`` and so on."""
         self.record: JobacctInfo = create()
+        self.has_started = False
         self.seconds = 0.0
         """Run time, without the time that it was stopped."""
         self.publisher: SamplePublisher | None = None
@@ -101,12 +102,13 @@ class StepRun:
     def _run(self, command: Sequence[str]) -> int:
         self._profile.task_start(self._task)
         began = time.monotonic()
-        with _passing_on() as started:
+        with _forwarded_signals() as started:
             try:
-                process = subprocess.Popen(command)  # noqa: S603 - what we are asked to run
+                process = subprocess.Popen(command)  # noqa: S603 - the user's command
             except OSError as error:
                 note(f"ccpipe: {command[0]}: {error.strerror}", "red")
                 return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+            self.has_started = True
             started(process.pid)
             inherited = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             task_id = TaskId(self._task, self._step.node_index)
@@ -174,15 +176,15 @@ def record_samples(profile: ProfileGather, samples: list[TaskSample]) -> None:
 
 
 @contextlib.contextmanager
-def _passing_on() -> Iterator[Callable[[int], None]]:
+def _forwarded_signals() -> Iterator[Callable[[int], None]]:
     """Forward signals to the process, once it has started.
 
-    Those of a terminal reach it anyway; earlier ones are delivered when it has started.
+    A terminal's signals reach it anyway; earlier ones are delivered when it has started.
     """
     pids: list[int] = []
     early: list[int] = []
 
-    def pass_on(number: int, _: object = None) -> None:
+    def forward(number: int, _: object = None) -> None:
         if not pids:
             early.append(number)
         elif not (number in _OF_TERMINAL and _in_foreground()):
@@ -192,10 +194,10 @@ def _passing_on() -> Iterator[Callable[[int], None]]:
     def started(pid: int) -> None:
         pids.append(pid)
         while early:
-            pass_on(early.pop(0))
+            forward(early.pop(0))
 
     numbers = [signal.Signals[name] for name in PASSED_ON]
-    before = {number: signal.signal(number, pass_on) for number in numbers}
+    before = {number: signal.signal(number, forward) for number in numbers}
     try:
         yield started
     finally:

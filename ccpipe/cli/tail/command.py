@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from ccpipe.cli.tail.options import Options
 
-SUBJECTS = "Subjects instead of those of --kind and --cluster, with wildcards * and >."
+SUBJECTS = "Subjects that replace --kind and --cluster, with wildcards * and >."
 Subject = Annotated[str, Parameter(help=SUBJECTS)]
 
 

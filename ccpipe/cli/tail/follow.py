@@ -1,4 +1,4 @@
-"""A running ``tail``: from received messages to lines, statistics, and hints why there are none."""
+"""A running ``tail``: from received messages to lines, statistics, and hints if there are none."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ Mode = Literal["lines", "stats", "raw", "raw undecoded"]
 
 
 async def follow(options: Options) -> None:
-    """Show what the options ask for, until stopped."""
+    """Show the selected messages until stopped."""
     options.check()
     end_after = seconds(options.for_, "--for")
     stdout = Stdout(sys.stdout.fileno())

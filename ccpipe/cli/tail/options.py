@@ -1,4 +1,4 @@
-"""The options of ``tail``: what to show, and how."""
+"""The options of ``tail``."""
 
 import re
 import time
@@ -22,7 +22,7 @@ LINE_KINDS: tuple[Kind, ...] = ("metric", "event", "log", "control", "other")
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What to show, and how."""
+    """Selection and format of messages."""
 
     cluster: Sequence[str] = ()
     """Clusters: a name selects the subjects of that cluster, a pattern is matched against the
@@ -85,10 +85,10 @@ class Options:
             raise UsageError(f"--stats has the formats table and json, not {self.output}")
         if self.stats and self.raw:
             raise UsageError("--stats and --raw cannot be combined")
-        limits = self.count, self.limit
-        if (limits[0] is not None and limits[0] < 1) or (limits[1] is not None and limits[1] < 0):
-            raise UsageError("--count must be at least 1, --limit at least 0")
-        _ = self.begin  # a time that is none is an error before anything is connected
+        for option, value, minimum in (("--count", self.count, 1), ("--limit", self.limit, 0)):
+            if value is not None and value < minimum:
+                raise UsageError(f"{option}: must be at least {minimum}, got {value}")
+        _ = self.begin  # an invalid time is an error before anything is connected
         if sum((self.last is not None, self.since is not None, self.all_)) > 1:
             raise UsageError("--last, --since and --all exclude each other")
         if not self.follow and not self.is_history:

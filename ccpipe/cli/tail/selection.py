@@ -1,4 +1,4 @@
-"""What ``tail`` shows: the subjects that it listens to, and filters of messages."""
+"""The subjects that ``tail`` subscribes to, and its filters of messages."""
 
 import functools
 import re
@@ -20,10 +20,10 @@ if TYPE_CHECKING:  # filters are imported when there are some: a sixth of the ti
 
 
 def patterns_of(site: Site, options: Options) -> tuple[list[str], list[str]]:
-    """Choose subjects: those given, else those of the requested kinds and clusters.
+    """Choose subjects: the given ones, else by the requested kinds and clusters.
 
-    Returns the patterns to subscribe to, and those of a requested cluster, whose messages need no
-    tag ``cluster``.
+    Returns the patterns to subscribe to, and the ones for a requested cluster, whose messages need
+    no tag ``cluster``.
     """
     for subject in options.subject:
         tokens = subject.split(".")

@@ -22,7 +22,7 @@ from ccpipe.terminal import data_for_stdout, note, printable
 
 
 class RateLimiter:
-    """Limits a rate; what is not used in one second is not available later."""
+    """Limits a rate; unused capacity of one second is not available later."""
 
     def __init__(self, per_second: int) -> None:
         """Allow `per_second`; 0 allows everything."""

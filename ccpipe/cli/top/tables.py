@@ -67,7 +67,7 @@ def _is_shown(name: str, tags: Mapping[str, str]) -> bool:
 
 
 class Column(NamedTuple):
-    """A column: title and unit, and whether large values come first."""
+    """A column: title and unit, and whether large values are first."""
 
     head: str
     unit: str = ""
@@ -239,7 +239,7 @@ def select_rows(
     words: Sequence[str],
     maximum: int,
 ) -> list[TopRow]:
-    """Return the rows that contain all words, sorted; NaN comes last."""
+    """Return the rows that contain all words, sorted; NaN is last."""
     wanted = [word.lower() for word in words]
     found = [
         row

@@ -1,4 +1,4 @@
-"""Grid Engine's accounting: every variant that real writers write, as one ``Accounting`` record.
+"""Grid Engine's accounting in every existing variant, as ``Accounting`` records.
 
 >>> payload = b'{"job_number":7,"start_time":0,"end_time":0,"failed":8,"exit_status":0}'
 >>> record = read(payload).records[0]

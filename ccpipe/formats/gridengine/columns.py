@@ -1,11 +1,10 @@
-"""Accounting as Arrow tables: records, or whole blocks at a time for sums and searches.
+"""Accounting as Arrow tables, from records or whole blocks, for sums and searches.
 
 >>> read_columns(b"# nothing but a comment\\n", ["job_number", "cpu"]).table.num_rows
 0
 
-The compiled kernel reads the plain lines, which ``scan.hpp`` defines; all others are *odd* and
-left to Python. It knows no names: a ``KernelLayout`` lists the fields in their order, the type of
-each and its column.
+The compiled kernel reads plain lines, as defined in ``scan.hpp``; unusual lines are left to Python.
+The kernel has no field names: a ``KernelLayout`` lists the fields in order, with type and column.
 """
 
 import functools
@@ -50,16 +49,16 @@ SCHEMA = pa.schema(
     + [(name, pa.float64()) for name in (*RUSAGE, *EUSAGE)]
     + [(name, pa.int64()) for name in PLACE]
 )
-"""All columns; names, units and nulls are those of ``Accounting``.
+"""All columns, with names, units and nulls like in ``Accounting``.
 
-``wallclock`` is that of ``eusage``; ``Accounting.wallclock``, which qacct sums, is
-``ru_wallclock``. Usage that a variant does not have is null. ``usage_json`` and ``extra_json`` are
-JSON objects of what has no column (custom usage, unknown keys), or null. Bytes that are not UTF-8
-become U+FFFD, in the JSON columns the escapes ``\\udc80`` to ``\\udcff``.
+``wallclock`` is from ``eusage``; ``Accounting.wallclock``, which qacct sums, is ``ru_wallclock``.
+Usage missing in a variant is null. ``usage_json`` and ``extra_json`` are JSON objects of values
+without a column (custom usage, unknown keys), or null. Bytes that are not UTF-8 become U+FFFD, in
+the JSON columns the escapes ``\\udc80`` to ``\\udcff``.
 """
 
 COLUMNS = tuple(name for name in SCHEMA.names if name not in PLACE)
-"""The columns that are read by default."""
+"""The default columns."""
 
 
 def from_records(records: Sequence[Accounting], columns: Sequence[str] = COLUMNS) -> pa.Table:
@@ -112,7 +111,7 @@ _JSON: dict[str, Callable[[Accounting], str | None]] = {
 
 
 def _text(text: str | None) -> str | None:
-    """Replace bytes that are not UTF-8, which Arrow's strings cannot hold, by U+FFFD."""
+    """Replace bytes that are not UTF-8, as Arrow's strings require, by U+FFFD."""
     return None if text is None else clean(text)
 
 
@@ -131,12 +130,12 @@ class ParsedTable:
 def read_columns(
     payload: bytes, columns: Sequence[str] = COLUMNS, *, offset: int = 0, line: int = 1
 ) -> ParsedTable:
-    """Read the lines of a payload as ``read`` does, into a table of these columns.
+    """Read the lines of a payload like ``read``, into a table of these columns.
 
-    Every line is checked as a whole, whichever columns are asked for. `offset` and `line` say
-    where in its file the payload begins; the columns of that name (``PLACE``) are read on request.
+    Lines are validated as a whole, whatever the columns. `offset` and `line` are the payload's
+    position in its file; the columns of these names (``PLACE``) are read on request.
 
-    Raises KeyError for a column that does not exist.
+    Raises KeyError for an unknown column.
     """
     for name in columns:
         SCHEMA.field(name)
@@ -146,21 +145,21 @@ def read_columns(
 
 
 def read_in_python(payload: bytes, columns: Sequence[str], line: int, offset: int) -> ParsedTable:
-    """Read line by line; what the compiled kernel must agree with."""
+    """Read line by line; the reference implementation for the compiled kernel."""
     reading = read(payload, offset=offset, line=line)
     table = from_records(reading.records, columns)
     return ParsedTable(table, reading.rejected, reading.size, reading.lines)
 
 
 def read_compiled(payload: bytes, columns: Sequence[str], line: int, offset: int) -> ParsedTable:
-    """Read plain lines with the kernel and the few others one by one, in the order of the file."""
+    """Read plain lines with the kernel and unusual ones in Python, in the order of the file."""
     plain = plain_lines(payload, columns, line, offset)
     result = ParsedTable(plain.table, [], len(payload), plain.lines)
     records, rows = [], []
-    for odd in plain.odd:
-        text = payload[odd.start : odd.end]
-        start, number = offset + odd.start, line + odd.line
-        reads = parse if odd.end < len(payload) else parse_last
+    for unusual in plain.unusual:
+        text = payload[unusual.start : unusual.end]
+        start, number = offset + unusual.start, line + unusual.line
+        reads = parse if unusual.end < len(payload) else parse_last
         try:
             record = reads(text, "", start, number)
         except DataError as error:
@@ -168,7 +167,7 @@ def read_compiled(payload: bytes, columns: Sequence[str], line: int, offset: int
         else:
             if record is not None:
                 records.append(record)
-                rows.append(odd.row)
+                rows.append(unusual.row)
     if records:
         tables = pa.concat_tables([plain.table, from_records(records, columns)])
         result.table = tables.take(_order(plain.table.num_rows, rows))
@@ -176,7 +175,7 @@ def read_compiled(payload: bytes, columns: Sequence[str], line: int, offset: int
 
 
 def _order(count: int, rows: Sequence[int]) -> list[int]:
-    """Return the order of `count` rows and further ones behind them, each inserted at its row."""
+    """Return the order of `count` rows and the rows after them, each inserted at its row."""
     order: list[int] = []
     for number, (after, before) in enumerate(itertools.pairwise([0, *rows])):
         order += (*range(after, before), count + number)
@@ -187,8 +186,8 @@ MAX_PAYLOAD = 2**31 - 1
 """Bytes of a payload; the offsets of Arrow's strings are 32-bit integers."""
 
 
-class Odd(NamedTuple):
-    """A line that is not plain and is left to the reader in Python."""
+class UnusualLine(NamedTuple):
+    """A line that is not plain, for the reader in Python."""
 
     row: int
     """Plain rows before it."""
@@ -198,20 +197,20 @@ class Odd(NamedTuple):
     end: int
 
 
-class Plain(NamedTuple):
+class PlainLines(NamedTuple):
     """The plain lines of a payload."""
 
     table: pa.Table
-    odd: list[Odd]
+    unusual: list[UnusualLine]
     lines: int
-    """All lines, the odd ones included."""
+    """All lines, including unusual ones."""
 
 
 class KernelLayout(NamedTuple):
     """The fields and columns, in the kernel's types."""
 
     columns: list[tuple[str, bool]]
-    """Of each its type, and whether a missing value is null."""
+    """The type of each, and whether a missing value is null."""
     classic: list[dict[str, int]]
     objects: list[list[dict[str, Any]]]
     variants: list[bytes]
@@ -229,24 +228,24 @@ _KINDS = {
     "project": "named", "granted_pe": "named", "pe_taskid": "given", "deleted_by": "filled",
     "category": "category", "type": "acct",
 }  # fmt: skip
-"""Texts with values that have a meaning of their own, such as ``NONE``."""
+"""Texts with special values such as ``NONE``."""
 _NULL = {*_KINDS, "submit_cmd_line", *JSON, *TIMES, *RUSAGE, *EUSAGE} - {"category"}
-"""Columns that are null where the field is missing; others are 0 or empty."""
+"""Columns that are null if the field is missing; others are 0 or empty."""
 _TYPES = {pa.int64(): "integers", pa.float64(): "doubles", pa.string(): "texts"}
 _VARIANTS = (Variant.CLASSIC_45, Variant.CLASSIC_43, Variant.JSONL)
 
 
-def plain_lines(payload: bytes, columns: Sequence[str], line: int, offset: int) -> Plain:
+def plain_lines(payload: bytes, columns: Sequence[str], line: int, offset: int) -> PlainLines:
     assert KERNEL is not None
     names = tuple(dict.fromkeys(columns))
-    rows, lines, memory, odd = KERNEL.scan(payload, _layout(names), line, offset)
+    rows, lines, memory, unusual = KERNEL.scan(payload, _layout(names), line, offset)
     schema = pa.schema([SCHEMA.field(name) for name in names])
     arrays = []
     for kind, (nulls, parts) in zip(schema.types, memory, strict=True):
         buffers = [None if part is None else pa.py_buffer(part) for part in parts]
         arrays.append(pa.Array.from_buffers(kind, rows, buffers, nulls))
     table = pa.table(arrays, schema=schema).select(columns)
-    return Plain(table, [Odd(*each) for each in odd], lines)
+    return PlainLines(table, [UnusualLine(*each) for each in unusual], lines)
 
 
 @functools.lru_cache(maxsize=32)
@@ -285,7 +284,7 @@ def _layout(columns: tuple[str, ...]) -> KernelLayout:
 
 
 def _kind(name: str, unit: str) -> str:
-    """Return the type of a field; times are in this unit."""
+    """Return the type of a field, with times in this unit."""
     if name in _KINDS:
         return _KINDS[name]
     if name in TEXTS:

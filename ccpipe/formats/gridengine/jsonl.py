@@ -1,7 +1,7 @@
-"""JSON lines as OCS 9 writes them, of every release so far.
+"""JSON lines of every release of OCS 9 so far.
 
-Nearly all lines have known keys only and are decoded into a Struct; the others are decoded more
-slowly, with unknown keys and bytes that are not UTF-8 kept.
+Lines with only known keys, nearly all, are decoded into a Struct; others are decoded more slowly,
+preserving unknown keys and bytes that are not UTF-8.
 """
 
 import json
@@ -20,7 +20,7 @@ _Number = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
 
 class Line(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """The keys in the order of the writer, who omits a key whose text is null."""
+    """The keys in the writer's order; keys with a null text are omitted."""
 
     time: _Time | None = None
     type: Literal["acct"] = "acct"
@@ -52,23 +52,23 @@ class Line(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
 
 
 KEYS = {field.encode_name: field.required for field in msgspec.structs.fields(Line)}
-"""In their order, and whether they are required."""
+"""The keys in order, and whether they are required."""
 _LINE = msgspec.json.Decoder(Line)
 
 
 def parse_jsonl(line: bytes, file: str = "", offset: int = 0, number: int = 0) -> Accounting | None:
     """Read one line of ``accounting.jsonl``, or an ``acct`` line of ``reporting.jsonl``.
 
-    None for other types of lines. The other arguments are those of ``reader.parse``.
+    None for other types of lines. The other arguments are as in ``reader.parse``.
 
-    Raises DataError naming the wrong key.
+    Raises DataError naming the invalid key.
     """
     found: Line | None
     extra: dict[str, Any] = {}
     try:
         found = _LINE.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        found, extra = _parse_odd(line)
+        found, extra = _parse_unusual(line)
     if found is None:
         return None
     usage, variant = found.usage, Variant.JSONL
@@ -107,7 +107,7 @@ def parse_jsonl(line: bytes, file: str = "", offset: int = 0, number: int = 0) -
     )
 
 
-def _parse_odd(line: bytes) -> tuple[Line | None, dict[str, Any]]:
+def _parse_unusual(line: bytes) -> tuple[Line | None, dict[str, Any]]:
     """Read a line with unknown keys or bytes that are not UTF-8; None for another type of line."""
     text = line.decode("utf-8", "surrogateescape")
     try:
@@ -123,7 +123,7 @@ def _parse_odd(line: bytes) -> tuple[Line | None, dict[str, Any]]:
     except json.JSONDecodeError as error:
         raise DataError(f"not JSON: {error.msg}, at byte {_byte(text, error.pos)}") from None
     except (RecursionError, ValueError) as error:
-        raise DataError(f"not JSON that holds a record: {error}") from None
+        raise DataError(f"not a JSON record: {error}") from None
     return found, extra
 
 

@@ -1,8 +1,8 @@
-"""The reader of every variant, which recognizes each line by itself, and the search for jobs.
+"""The reader of all variants, which detects the variant of each line, and the search for jobs.
 
-JSON lines are read in ``jsonl``, the colon-separated format here: one regular expression for each
-number of fields. Nothing is escaped, so a category with colons makes more fields. The fields before
-and after it are typed; where the types fit in only one way, the category is the text between.
+JSON lines are read by ``jsonl``, the colon-separated format here: one regular expression for each
+number of fields. Nothing is escaped, so colons in a category add fields. The fields before and
+after it are typed; if the types match in only one way, the category is the text between.
 """
 
 import contextlib
@@ -23,11 +23,11 @@ from ccpipe.formats.gridengine.record import EMPTY, Accounting, Amount, Origin, 
 
 BLOCK = 2**20
 MAX_LINE_SIZE = 16 * 2**20
-"""Bytes of a line; a longer one is rejected, and not kept in memory."""
+"""Bytes of a line; longer ones are rejected, and not kept in memory."""
 
 
 class RejectedAccountingLine(NamedTuple):
-    """A line that is no record of any known form; the lines around it are read all the same."""
+    """A line that is not a record of any known variant."""
 
     line: int
     """Its number in the file, from 1."""
@@ -50,13 +50,13 @@ class ParsedChunk:
 
 
 def parse(line: bytes, file: str = "", offset: int = 0, number: int = 0) -> Accounting | None:
-    """Read one line without its line end; None if it is no record and need not be one.
+    """Read one line without its line end; None for comments and other lines to skip.
 
-    That is a comment, a line of at most one character, and other lines of a reporting file. A byte
-    order mark in front, which editors write, is not part of it. File, offset and line number become
-    the record's origin.
+    Those are lines of at most one character, and other types of lines of a reporting file. A
+    leading byte order mark, as editors write, is ignored. File, offset and line number become the
+    record's origin.
 
-    Raises DataError if the line is no record, with the reason.
+    Raises DataError, with the reason, if the line is invalid.
     """
     line = line.removeprefix(BOM_UTF8).rstrip(b"\r")
     if len(line) <= 1 or line.startswith(b"#"):
@@ -72,9 +72,9 @@ def parse(line: bytes, file: str = "", offset: int = 0, number: int = 0) -> Acco
 
 
 def parse_last(line: bytes, file: str = "", offset: int = 0, number: int = 0) -> Accounting | None:
-    """Read a last line without a line end as ``parse`` does, and like qacct if it is cut off.
+    """Read a last line without a line end like ``parse``, and like qacct if it is truncated.
 
-    If only ``maxvmem`` or the reservation is missing, it counts, and what is missing is 0.
+    If only ``maxvmem`` or the reservation is missing, the line is accepted with 0 for them.
     """
     try:
         return parse(line, file, offset, number)
@@ -87,7 +87,7 @@ def parse_last(line: bytes, file: str = "", offset: int = 0, number: int = 0) ->
         raise
 
 
-_COLONS = 44  # of a line without colons in its category
+_COLONS = 44  # in a line without colons in its category
 _MAX_MISSING = 3  # fields
 
 REPORTS = (
@@ -100,7 +100,7 @@ _OTHER_REPORT = re.compile(rf"[0-9]+:(?:{'|'.join(REPORTS)}):".encode())
 
 
 def read(payload: bytes, *, file: str = "", offset: int = 0, line: int = 1) -> ParsedChunk:
-    """Read the lines of a payload, which begins at `offset` of a file with its line `line`.
+    """Read the lines of a payload that begins at `offset` and `line` of a file.
 
     The last line may lack its line end, see ``parse_last``.
     """
@@ -121,7 +121,7 @@ def read(payload: bytes, *, file: str = "", offset: int = 0, line: int = 1) -> P
 
 
 def split_lines(payload: bytes) -> list[bytes]:
-    """Split at LF and nowhere else; the line ends are removed."""
+    """Split at LF only, removing line ends."""
     lines = payload.split(b"\n")
     if not lines[-1]:
         lines.pop()
@@ -131,7 +131,7 @@ def split_lines(payload: bytes) -> list[bytes]:
 def read_stream(stream: ReadableStream, *, file: str = "") -> Iterator[ParsedChunk]:
     """Read a whole file, in blocks of whole lines, in bounded memory.
 
-    Raises DataError if the rest of the file cannot be read, after all that could be.
+    Raises DataError, after all readable blocks, if the rest of the file cannot be read.
     """
     offset, line = 0, 1
     for block in blocks(functools.partial(read_piece, stream)):
@@ -144,9 +144,9 @@ def read_stream(stream: ReadableStream, *, file: str = "") -> Iterator[ParsedChu
 def blocks(read: Callable[[int], bytes], size: int = BLOCK) -> Iterator[bytes]:
     """Yield a file's bytes in blocks that end with a line, except the last.
 
-    A line longer than ``MAX_LINE_SIZE`` comes in pieces, none of which is read as a record.
+    A line longer than ``MAX_LINE_SIZE`` is split into pieces, none of which parses as a record.
 
-    Raises DataError as `read` does, after everything before the damage.
+    Raises DataError from `read`, after everything before the damage.
     """
     held = b""
     damage = None
@@ -183,8 +183,8 @@ def lines_of_jobs(payload: bytes, jobs: Collection[int]) -> tuple[list[int], lis
     >>> lines_of_jobs(b"a.q:n1:g:anna:sim:17:x\\na.q:n1:g:anna:sim:18:x\\n", [18])
     ([23], [2], 2)
 
-    These are all lines except those whose job number is plainly another one: comments and damaged
-    lines are among them.
+    Excludes only lines that clearly have another job number, so comments and damaged lines are
+    included.
 
     Returns the offsets of these lines, their numbers from 1, and the number of all lines.
     """
@@ -195,7 +195,7 @@ def lines_of_jobs(payload: bytes, jobs: Collection[int]) -> tuple[list[int], lis
 
 
 def search_in_python(payload: bytes, jobs: Collection[int]) -> tuple[list[int], list[int], int]:
-    """Do the same line by line; what the compiled kernel must agree with."""
+    """Search line by line; the reference implementation for the compiled kernel."""
     starts, numbers = [], []
     offset = number = 0
     for number, line in enumerate(split_lines(payload), 1):
@@ -223,9 +223,9 @@ WHOLE = (
     "job_number", "priority", "submission_time", "start_time", "end_time", "failed",
     "exit_status", "slots", "task_number", "arid", "ar_submission_time",
 )  # fmt: skip
-"""Fields that hold whole numbers; the others are amounts."""
+"""Integer fields; the others are amounts."""
 SIGNED = frozenset({"priority", "exit_status", "slots"})
-"""Those that may be negative."""
+"""Integer fields that may be negative."""
 TIMES = ("submission_time", "start_time", "end_time", "ar_submission_time")
 EUSAGE = ("cpu", "mem", "io", "iow", "maxvmem")
 UNIVA_EUSAGE = ("maxrss", "maxpss", "wallclock", "ioops")
@@ -247,14 +247,14 @@ FIELDS = {
     Variant.UNIVA_54: (*_52, "wallclock", "ioops"),
     Variant.UNIVA_52: _52,
 }
-"""The fields of each variant in their order, the most usual variant first."""
+"""The fields of each variant in order, the most common variant first."""
 
 _NUMBER = r"[ \t]*[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?[ \t]*"
 PE_TASK = re.compile(r"(?:NONE|none|[0-9]+\.(?=[^:]*[A-Za-z_])[^:]+)?")
-"""``1.node07``, or none."""
+"""``1.node07``, or nothing."""
 _REPORTED = re.compile(r"([0-9]{1,19}):acct:(.*)", re.DOTALL)
 _SECOND_RECORD = re.compile(r"(?::-?[0-9.]+){8}")
-"""So many numbers in a row are not part of a category: a line broke off and another follows."""
+"""This many successive numbers mean a truncated line followed by another, not a category."""
 
 
 def _pattern(field: str) -> str:
@@ -274,9 +274,9 @@ def _line_of(variant: Variant) -> re.Pattern[str]:
 def parse_classic(line: str, file: str = "", offset: int = 0, number: int = 0) -> Accounting:
     """Read one line, without its end, of an accounting file or an ``acct`` line of reporting.
 
-    The other arguments are those of ``parse``.
+    The other arguments are as in ``parse``.
 
-    Raises DataError naming the wrong field.
+    Raises DataError naming the invalid field.
     """
     reported = None
     match = _match(line)
@@ -284,7 +284,7 @@ def parse_classic(line: str, file: str = "", offset: int = 0, number: int = 0) -
         reported, line = _time(int(prefixed[1])), prefixed[2]
         match = _match(line)
     if match is None:
-        raise DataError(_why_not(line))
+        raise DataError(_mismatch(line))
     variant, found = match
     return _record(variant, found.groups(), Origin(file, offset, number, variant), reported)
 
@@ -311,7 +311,7 @@ def _record(
 ) -> Accounting:
     row = dict(zip(FIELDS[variant], texts, strict=True))
     if ":" in row["category"] and _SECOND_RECORD.search(row["category"]):
-        raise DataError("two records in one line: the first one broke off")
+        raise DataError("two records in one line: the first is truncated")
     numbers = dict(zip(_NUMBERS[variant], map(float, _PICK[variant](texts)), strict=True))
     if not math.isfinite(sum(map(abs, numbers.values()))):
         _refuse_size(numbers, row)
@@ -321,7 +321,7 @@ def _record(
     rusage: dict[str, Amount] = {name: numbers[name] for name in RUSAGE}
     eusage: dict[str, Amount] = {name: numbers[name] for name in EUSAGE}
     extra: dict[str, str] = {}
-    if "submit_cmd" in row:  # Univa's; it counts in milliseconds
+    if "submit_cmd" in row:  # Univa; in milliseconds
         rusage["ru_wallclock"] = numbers["ru_wallclock"] / 1000
         eusage |= {name: numbers[name] for name in UNIVA_EUSAGE if name in numbers}
         extra = {name: row[name] for name in ("job_class", "submit_host", "bound_cores")
@@ -360,7 +360,7 @@ def _record(
 
 
 _MAX_WHOLE = 2**53
-"""Bound of whole numbers: a double is exact up to here."""
+"""Bound of integers: doubles are exact up to here."""
 
 
 def _refuse_size(numbers: dict[str, float], row: dict[str, str]) -> None:
@@ -379,7 +379,7 @@ def _fits(name: str, number: float) -> bool:
 
 
 def _time(stamp: int) -> int | None:
-    """Return nanoseconds of a time, whose magnitude decides its unit; None for 0."""
+    """Convert a time, whose unit follows from its magnitude, to nanoseconds; None for 0."""
     unit = next(unit for minimum, unit in _UNITS if stamp >= minimum or not minimum)
     if not 0 <= stamp * unit < 2**63:
         raise DataError(f"{stamp} is not a time between the years 1970 and 2262")
@@ -387,21 +387,21 @@ def _time(stamp: int) -> int | None:
 
 
 _UNITS = ((10**14, 10**3), (10**11, 10**6), (0, 10**9))
-"""Smallest times of a unit, and the unit in nanoseconds."""
+"""Smallest time of each unit, and the unit in nanoseconds."""
 
 
 def _with_colons(text: str) -> str:
-    """Restore colons, which Univa replaces in paths and commands by a byte that is not UTF-8."""
+    """Restore colons, replaced by Univa in paths and commands by an invalid UTF-8 byte."""
     return text.replace("\udcad", ":").replace("\udcff", ":")
 
 
-def _why_not(line: str) -> str:
+def _mismatch(line: str) -> str:
     texts = line.split(":")
     minimum = len(_43)
     if len(texts) < minimum:
-        return f"{len(texts)} fields where a record has {minimum} at least"
+        return f"{len(texts)} fields, expected at least {minimum}"
     front = list(zip(_43, texts, strict=False))[: _43.index("category")]
     for number, (name, text) in enumerate(front, 1):
         if name not in TEXTS and not re.fullmatch(_NUMBER, text):
             return f"field {number}, {name}, is {text!r:.40}: not a number"
-    return f"{len(texts)} fields whose types fit no known variant"
+    return f"{len(texts)} fields whose types match no known variant"

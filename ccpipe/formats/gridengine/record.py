@@ -1,6 +1,6 @@
-"""``Accounting``: one accounting record in fixed units, whichever program wrote it.
+"""``Accounting``: an accounting record in fixed units, whichever program wrote it.
 
-A job's category has what it asked for, written like the options of ``qsub``:
+A job's category has its resource requests, in the syntax of ``qsub``:
 
 >>> parse_category("-q all.q -l h_rt=3600,h_vmem=2G,gpu=1 -pe mpi 4").h_vmem
 2147483648
@@ -30,29 +30,29 @@ class Requests(msgspec.Struct, frozen=True):
     """The hard resource requests (``-l``) of a category, by scope; values are as written."""
 
     resources: dict[str, str] = {}
-    """Those of the whole job."""
+    """Requests of the whole job."""
     master: dict[str, str] = {}
     slave: dict[str, str] = {}
 
     @property
     def h_rt(self) -> float | None:
-        """The limit on wall-clock time in seconds; ``s_rt`` where there is no ``h_rt``."""
+        """The limit on wall-clock time in seconds, ``h_rt`` or else ``s_rt``."""
         return _first(self.resources, ("h_rt", "s_rt"), seconds)
 
     @property
     def h_vmem(self) -> int | None:
-        """The limit on memory in bytes, per slot as most sites have it."""
+        """The limit on memory in bytes, at most sites per slot."""
         return _first(self.resources, ("h_vmem", "s_vmem", "mem_free", "h_rss"), size)
 
     @property
     def gpu(self) -> int | None:
-        """Accelerators, per slot or per job as the site defines it; None without a request."""
+        """Accelerators, per slot or per job depending on the site; None without a request."""
         return _first({**self.slave, **self.master, **self.resources}, _GPU, size)
 
 
-@functools.lru_cache(maxsize=4096)  # a site has few categories, and each many records
+@functools.lru_cache(maxsize=4096)  # a site has few categories, each with many records
 def parse_category(text: str) -> Requests:
-    """Read the resources of a category; it never fails: all else is left out."""
+    """Read the resources of a category; never fails, ignores everything else."""
     if text in EMPTY:
         return Requests()
     words = iter(text.split())
@@ -153,7 +153,7 @@ MEANINGS = {
     38: "adding supplementary group",
     100: "assumedly after job",
 }
-"""The codes' texts; 31 to 35 are those of Windows hosts."""
+"""The texts of the codes; 31 to 35 occur on Windows hosts."""
 
 GRACE = 60.0
 """Seconds before its limit from which a run ended by a daemon counts as a timeout."""
@@ -169,7 +169,7 @@ class Outcome(enum.StrEnum):
     KILLED = "killed"
     """A signal ended it: a crash, a memory limit, or ``qdel`` before OCS 9.1.2."""
     TIMEOUT = "timeout"
-    """It reached its time limit, or one that the master enforces."""
+    """It reached its time limit, or a limit enforced by the master."""
     CANCELLED = "cancelled"
     """A user deleted it; known only if the record has ``deleted_by``."""
     REQUEUED = "requeued"
@@ -177,7 +177,7 @@ class Outcome(enum.StrEnum):
     NODE_FAIL = "node_fail"
     """Its node or the daemon there was lost."""
     START_FAILED = "start_failed"
-    """It never ran: prolog, PE start, shell, working directory and the like."""
+    """It never ran: failure of prolog, PE start, shell, working directory etc."""
 
 
 def meaning(failed: int) -> str:
@@ -195,8 +195,8 @@ def classify(  # noqa: PLR0911 - a list of rules, one return each
 ) -> Outcome:
     """Return the class of a run; `limit` is the requested ``h_rt`` in seconds.
 
-    The first rule that fits wins. A forced ``qdel`` writes 0 and 0, which is success unless the
-    record says who deleted it.
+    The first matching rule applies. A forced ``qdel`` writes 0 and 0, which is success unless the
+    record has ``deleted_by``.
     """
     daemon = deleted_by.partition("@")[0] in {"execd", "qmaster"}
     if failed == LIMIT:
@@ -219,8 +219,8 @@ def classify(  # noqa: PLR0911 - a list of rules, one return each
 def is_last_record(failed: int, *, started: bool) -> bool:
     """Return whether the job ends with such a record.
 
-    After 24 and 25 it is queued again; after 30 (exit 100) it waits in error state; without a
-    start it is queued again, too.
+    After 24 and 25, and without a start, it is queued again; after 30 (exit 100) it stays in error
+    state.
     """
     if failed in {MIGRATING, RESCHEDULING, APPLICATION_ERROR}:
         return False
@@ -251,7 +251,7 @@ class Variant(enum.StrEnum):
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False):
-    """Where a record was read. File and offset identify it; its content does not."""
+    """Where a record was read. File and offset identify it, unlike its contents."""
 
     file: str = ""
     """The file's id, given by the caller: a path, or a hash that survives rotation."""
@@ -264,19 +264,19 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
 
 NOWHERE = Origin()
 NO_DATA = 2.0**64
-"""What OCS before 9.1.4 can write for an unknown ``maxrss`` (systemd's mark)."""
+"""Written by OCS before 9.1.4 for an unknown ``maxrss`` (systemd's sentinel)."""
 
 
 class Accounting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One run of a job, array task or PE task.
 
-    Times are nanoseconds since the epoch, None for 0 in the file. ``NONE`` and missing keys are
-    None too. The names are the manual's.
+    Times are nanoseconds since the epoch. A time of 0, ``NONE`` and a missing key
+    give None. The names are the manual's.
     """
 
     job_number: int
     task_number: int = 0
-    """0 if the job is no array."""
+    """0 if the job is not an array."""
     owner: str = ""
     group: str = ""
     account: str = ""
@@ -286,29 +286,29 @@ class Accounting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     department: str = ""
     granted_pe: str | None = None
     slots: int = 0
-    """Slots of the whole job, also in the record of a PE task."""
+    """Slots of the whole job, even in the record of a PE task."""
     arid: int = 0
     job_name: str = ""
     priority: int = 0
-    """The nice value of the queue; not what ``qsub -p`` asked for."""
+    """The nice value of the queue, not the priority of ``qsub -p``."""
     submission_time: int | None = None
     start_time: int | None = None
     end_time: int | None = None
     ar_submission_time: int | None = None
     submit_cmd_line: str | None = None
     pe_taskid: str | None = None
-    """Of a task of a tightly integrated parallel job, such as ``1.node07``."""
+    """A task of a tightly integrated parallel job, such as ``1.node07``."""
     category: str = ""
     failed: int = 0
     exit_status: int = 0
-    """128 + signal where a signal ended it; -1 in intermediate records of the reporting file."""
+    """128 + signal if a signal ended it; -1 in intermediate records of the reporting file."""
     deleted_by: str | None = None
     """``user@host``, ``execd@host`` or ``qmaster@host``."""
     usage: dict[str, dict[str, Amount]] = {}
     """``rusage``, ``eusage`` and custom containers, whole, in the writer's units.
 
     Seconds, but ``ru_maxrss`` in KiB, ``maxvmem``, ``maxrss`` and ``maxpss`` in bytes, ``mem`` in
-    GiB·s and ``io`` in GiB. (Univa's ``ru_wallclock`` was brought to seconds.)
+    GiB·s and ``io`` in GiB. (Univa's ``ru_wallclock`` is converted to seconds.)
     """
     extra: dict[str, Any] = {}
     """The rest of the line: unknown JSON keys, Univa's additional fields."""
@@ -323,7 +323,7 @@ class Accounting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def wallclock(self) -> float:
-        """Seconds from start to end, ``ru_wallclock``: what qacct sums."""
+        """Seconds from start to end, ``ru_wallclock``, as summed by qacct."""
         return self.amount("rusage", "ru_wallclock")
 
     @property
@@ -332,7 +332,7 @@ class Accounting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def maxrss(self) -> float:
-        """Peak resident memory in bytes: ``maxrss``, or ``ru_maxrss`` where that is unknown."""
+        """Peak resident memory in bytes: ``maxrss``, or ``ru_maxrss`` if that is unknown."""
         measured = self.amount("eusage", "maxrss")
         if 0 < measured < NO_DATA:
             return measured
@@ -364,7 +364,7 @@ class Accounting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_final(self) -> bool:
-        """Whether the job ends with this record, rather than running again."""
+        """Whether the job ends with this record."""
         return is_last_record(self.failed, started=self.start_time is not None)
 
     @property
@@ -378,7 +378,7 @@ def none(text: str | None) -> str | None:
 
 
 def clean(text: str) -> str:
-    """Replace bytes that are not UTF-8 with U+FFFD, which JSON requires."""
+    """Replace bytes that are not UTF-8 with U+FFFD, as JSON requires."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 

@@ -1,7 +1,7 @@
-"""The reporting file's ``job_log`` lines: events in the life of a job, the start among them.
+"""The reporting file's ``job_log`` lines: events of jobs, including starts.
 
-Source: the Grid Engine reporting manual page; docs/gridengine/jobs.md describes how real
-files differ (missing ``delivered``, empty projects, colons in messages).
+Source: the Grid Engine reporting manual page; docs/gridengine/jobs.md describes the
+deviations of real files (missing ``delivered``, empty projects, colons in messages).
 """
 
 import re
@@ -13,26 +13,26 @@ from ccpipe.formats.gridengine.reader import RejectedAccountingLine, split_lines
 from ccpipe.formats.gridengine.record import NOWHERE, Origin, none
 
 STARTED = frozenset({"sent", "delivered"})
-"""Events with which a job or task is given to a host. ``delivered`` is often missing."""
+"""Events of a job or task being sent to a host. ``delivered`` is often missing."""
 DELETED = "deleted"
 
 
 class JobLog(msgspec.Struct, frozen=True, kw_only=True):
-    """One line: an event of a job, an array task or a PE task."""
+    """An event of a job, array task or PE task."""
 
     time: int
-    """When it happened, in nanoseconds since the epoch."""
+    """Nanoseconds since the epoch."""
     event: str
     """``pending``, ``sent``, ``delivered``, ``finished``, ``deleted``, ``error``, …"""
     job_number: int
     task_number: int
-    """-1 for the whole job; 0 if it is no array."""
+    """-1 for the whole job; 0 if it is not an array."""
     pe_taskid: str | None
     state: str
     user: str
     """Who caused it: a user, ``master``, ``scheduler``, ``execution daemon``."""
     host: str
-    """Host that logged the event; for a start that is qmaster's, not the job's."""
+    """The host that logged the event; for a start the qmaster's, not the job's."""
     submission_time: int
     job_name: str
     owner: str
@@ -65,7 +65,7 @@ def parse_job_log(line: bytes) -> JobLog | None:
         return None
     found = _LINE.fullmatch(line.rstrip(b"\r").decode("utf-8", "surrogateescape"))
     if found is None:
-        raise DataError("a job_log line whose fields are not those of one")
+        raise DataError("invalid fields in a job_log line")
     (time, event, job, task, pe_task, state, user, host, submitted, name, *who, message) = (
         found.groups()
     )
@@ -93,9 +93,9 @@ def parse_job_log(line: bytes) -> JobLog | None:
 def read_job_log(
     payload: bytes, *, file: str, offset: int, line: int
 ) -> tuple[list[JobLog], list[RejectedAccountingLine]]:
-    """Read the starts and deletions in a payload; accounting records report the rest better.
+    """Read the starts and deletions in a payload; accounting records are better for other events.
 
-    The payload begins at `offset` of a file with its line `line`.
+    The payload begins at `offset` and `line` of a file.
     """
     found: list[JobLog] = []
     rejected: list[RejectedAccountingLine] = []

@@ -1,7 +1,7 @@
-"""What runs now, and hosts: ``qstat -xml``, ``qstat -g t -xml`` and ``qhost -j -q -xml``.
+"""Running jobs and hosts: ``qstat -xml``, ``qstat -g t -xml`` and ``qhost -j -q -xml``.
 
-For cells that write no ``job_log``, and for the hosts of parallel jobs, which nothing else tells
-while they run.
+For cells without ``job_log``, and for the hosts of running parallel jobs, which have no other
+source.
 """
 
 from datetime import UTC, datetime, tzinfo
@@ -13,11 +13,11 @@ from ccpipe.errors import DataError
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that runs, or with ``-g t`` its share of one host."""
+    """A running job, or with ``-g t`` its share on one host."""
 
     job_number: int
     task_number: int = 0
-    """0 if it is no array."""
+    """0 if it is not an array."""
     name: str = ""
     owner: str = ""
     start_time: int | None = None
@@ -30,12 +30,12 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_shares(payload: bytes, *, zone: tzinfo | None = None) -> list[Share]:
-    """Read what runs by ``qstat -xml``, with or without ``-g t``, or ``qhost -j -xml``.
+    """Read running jobs from ``qstat -xml``, with or without ``-g t``, or ``qhost -j -xml``.
 
-    The times of qstat have no zone: they are of `zone`, else of this machine's. qhost lists a
-    share for each slot; slots are not said, so each counts one.
+    qstat's times are in `zone`, by default this machine's. qhost lists a share without slots for
+    each slot, so each counts as one.
 
-    Raises DataError if it is not what either of them writes; it says where.
+    Raises DataError, with the place, if it is the output of neither.
     """
     tree = parse_xml(payload)
     if tree.tag == "job_info":
@@ -58,7 +58,7 @@ def _of_qstat(tree: ET.Element, zone: tzinfo | None) -> list[Share]:
                 task_number=int(tasks) if tasks.isdecimal() else 0,
                 name=job.findtext("JB_name") or "",
                 owner=job.findtext("JB_owner") or "",
-                start_time=_moment(job.findtext("JAT_start_time"), zone),
+                start_time=_timestamp(job.findtext("JAT_start_time"), zone),
                 queue=queue,
                 hostname=host,
                 role=job.findtext("master") or "",
@@ -92,9 +92,9 @@ def _of_qhost(tree: ET.Element) -> list[Share]:
 
 
 def parse_xml(payload: bytes) -> ET.Element:
-    """Parse what a command wrote; raises DataError if it is not XML."""
+    """Parse the output of a command; raises DataError if it is not XML."""
     if b"<!DOCTYPE" in payload or b"<!ENTITY" in payload:
-        raise DataError("a document type has no place in what Grid Engine writes")
+        raise DataError("document type declaration in the output of Grid Engine")
     try:
         return ET.fromstring(payload)  # noqa: S314 - without entities there is nothing to attack
     except (ET.ParseError, ValueError, LookupError) as error:
@@ -112,7 +112,7 @@ def _digits(text: str, name: str) -> int:
     return number
 
 
-def _moment(text: str | None, zone: tzinfo | None) -> int | None:
+def _timestamp(text: str | None, zone: tzinfo | None) -> int | None:
     if not text:
         return None
     try:
@@ -120,14 +120,14 @@ def _moment(text: str | None, zone: tzinfo | None) -> int | None:
         timestamp = timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=zone)
         return round((timestamp.astimezone(UTC) - _EPOCH).total_seconds()) * 10**9
     except (ValueError, OverflowError):
-        raise DataError(f"{text!r:.40} is no time") from None
+        raise DataError(f"not a time: {text!r:.40}") from None
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 UNREACHABLE, DISABLED = frozenset("u"), frozenset("dD")
-"""Letters of a queue's state, as qstat(1) has them."""
+"""State codes of a queue, see qstat(1)."""
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,18 +136,18 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     processors: int | None
     slots_used: int | None
-    """By the queues where they are listed (``-q``), else by the jobs (``-j``), else None."""
+    """From the queues if listed (``-q``), else from the jobs (``-j``), else None."""
     jobs_running: int | None
-    """Jobs and array tasks with at least one slot here; None where no jobs are listed."""
+    """Jobs and array tasks with at least one slot here; None if jobs are not listed."""
     is_reachable: bool
     is_disabled: bool
-    """Whether every queue that is listed is disabled: no job will start here."""
+    """Whether every listed queue is disabled, so that no job will start here."""
 
 
 def read_hosts(payload: bytes, *, lists_jobs: bool = False) -> list[Host]:
-    """Read the hosts that qhost lists; none from what qstat writes.
+    """Read the hosts listed by qhost; empty for the output of qstat.
 
-    `lists_jobs` is whether it was asked for jobs, even if it lists none.
+    `lists_jobs` is whether jobs were requested, even if none is listed.
 
     Raises DataError if it is not XML.
     """
@@ -183,13 +183,13 @@ def _host(host: ET.Element, lists_jobs: bool) -> Host:
 
 
 def _sum(counts: list[int | None]) -> int | None:
-    """Add up; None where one is not known, or there are none."""
+    """Add up; None if one is unknown, or the list is empty."""
     known = [count for count in counts if count is not None]
     return sum(known) if known and len(known) == len(counts) else None
 
 
 def _slots(roles: list[str]) -> int:
-    """Count a job's slots: a share for each; beside SLAVE shares that of the MASTER has none."""
+    """Count a job's slots: one per share, except a MASTER share next to SLAVE shares."""
     return roles.count("SLAVE") or len(roles)
 
 
@@ -202,4 +202,4 @@ def _whole(text: str) -> int | None:
     return int(text) if is_number else None
 
 
-_MAX_DIGITS = 10  # of a job number or of a time in seconds
+_MAX_DIGITS = 10  # in a job number or a time in seconds

@@ -1,7 +1,7 @@
-"""Writers of both formats: reading what they write gives the same record.
+"""Writers of both formats, whose output reads as the same record.
 
-The classic format cannot hold fractions of a second, the command line, ``deleted_by`` and custom
-usage; JSON lines hold everything.
+The classic format lacks fractions of a second, the command line, ``deleted_by`` and custom usage;
+JSON lines are complete.
 """
 
 import json
@@ -22,10 +22,10 @@ _FLOATS = frozenset({
 
 
 def encode_classic(record: Accounting) -> bytes:
-    """Write one line of 45 fields, as Son of Grid Engine and OCS do; of the reporting file too.
+    """Write one line of 45 fields, like Son of Grid Engine and OCS; also for the reporting file.
 
-    Raises EncodeError if a text holds a colon, a line end or half of a surrogate pair: the format
-    has no escapes.
+    Raises EncodeError if a text contains a colon, a line end or half of a surrogate pair: the
+    format has no escapes.
     """
     fields = [_classic_field(record, name) for name in FIELDS[Variant.CLASSIC_45]]
     if record.reported is not None:
@@ -42,7 +42,9 @@ def _classic_field(record: Accounting, name: str) -> str:
         text = getattr(record, name)
         text = "NONE" if text is None or (name == "category" and not text) else text
         if "\n" in text or (":" in text and name != "category"):
-            raise EncodeError(f"job {record.job_number}: {name} is {text!r:.80}: it ends the field")
+            raise EncodeError(
+                f"job {record.job_number}: {name} has a colon or line end: {text!r:.80}"
+            )
         return str(text)
     if name in _FLOATS:
         return f"{record.amount('rusage' if name in RUSAGE else 'eusage', name):.6f}"
@@ -53,13 +55,13 @@ def _classic_field(record: Accounting, name: str) -> str:
 
 
 def encode_jsonl(record: Accounting) -> bytes:
-    """Write one line as OCS 9.2 does, byte for byte: keys, their order, numbers and escapes."""
+    """Write one line byte for byte like OCS 9.2: keys, their order, numbers and escapes."""
     members = [f'"{key}":{text}' for key, text in _members(record).items() if text is not None]
     return ("{" + ",".join(members) + "}\n").encode("utf-8", "surrogateescape")
 
 
 def _members(record: Accounting) -> dict[str, str | None]:
-    """Return the keys in their order with their values as JSON; None is left out."""
+    """Return the keys in order with their values as JSON; None is omitted."""
     reserved = record.arid != 0
     return {
         "time": _time(record.reported) if record.reported is not None else None,
@@ -96,7 +98,7 @@ def _members(record: Accounting) -> dict[str, str | None]:
 
 
 def _containers(usage: Mapping[str, Mapping[str, Amount]]) -> str:
-    return _object(usage, lambda name, held: _object(held, lambda key, v: _amount(name, key, v)))
+    return _object(usage, lambda name, each: _object(each, lambda key, v: _amount(name, key, v)))
 
 
 _T = TypeVar("_T")
@@ -107,9 +109,9 @@ def _object(members: Mapping[str, _T], write: Callable[[str, _T], str]) -> str:
 
 
 def _amount(container: str, name: str, value: Amount) -> str:
-    """Write a value: ``rusage`` holds integers but for its two times, all else doubles.
+    """Write a value: ``rusage`` has integers except for its two times, other containers doubles.
 
-    An integer that no double can be stays one, whatever holds it.
+    An integer that is not exact as a double stays an integer in any container.
     """
     if isinstance(value, str):
         return _text(value)
@@ -122,7 +124,7 @@ def _amount(container: str, name: str, value: Amount) -> str:
 
 
 def double(value: float) -> str:
-    """Write a number as RapidJSON does: the fewest digits that read as the same double.
+    """Write a number like RapidJSON: the fewest digits that read as the same double.
 
     >>> double(0.000075), double(4e-7), double(1e21), double(12)
     ('0.000075', '4e-7', '1e21', '12.0')
@@ -131,7 +133,7 @@ def double(value: float) -> str:
         return "0.0"
     sign, digits, exponent = Decimal(repr(float(value))).normalize().as_tuple()
     text = "".join(map(str, digits))
-    point = len(text) + int(exponent)  # where the decimal point stands in the digits
+    point = len(text) + int(exponent)  # position of the decimal point in the digits
     if len(text) <= point <= _PLAIN_DIGITS:
         text = text.ljust(point, "0") + ".0"
     elif 0 < point <= _PLAIN_DIGITS:

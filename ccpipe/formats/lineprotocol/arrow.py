@@ -13,7 +13,7 @@ from ccpipe.formats.lineprotocol.values import Texts, ValueType
 try:
     import numpy as np
     import pyarrow as pa
-    import pyarrow.compute  # else the first batch loads it, in 60 ms
+    import pyarrow.compute  # otherwise imported by the first batch: 60 ms
 except ImportError:
     raise MissingExtra("pyarrow", "parquet") from None
 
@@ -38,8 +38,8 @@ SCHEMA = pa.schema(
 )
 """One row for each field of each line.
 
-``value`` holds every number (booleans as 0 and 1) and is null for texts; ``int``, ``uint`` and
-``bool`` hold the exact value of an integer, unsigned integer or boolean.
+``value`` has every number (booleans as 0 and 1) and is null for texts; ``int``, ``uint`` and
+``bool`` have the exact value of an integer, unsigned integer or boolean.
 """
 
 SERIES = pa.schema(
@@ -49,7 +49,7 @@ SERIES = pa.schema(
 
 
 class Columns(CodeColumns, Protocol):
-    """All columns of ``Lines``, which has ``to_arrow`` and thus cannot be imported here."""
+    """All columns of ``Lines``; importing it would be circular."""
 
     types: "array[int]"
     numbers: "array[float]"
@@ -59,22 +59,22 @@ class Columns(CodeColumns, Protocol):
 
     @property
     def used_types(self) -> frozenset[ValueType]:
-        """The types that occur among the values."""
+        """Types of the values."""
 
 
 class SeriesOfRows(NamedTuple):
     """The series of some lines."""
 
     columns: pa.Table
-    """A row of ``SERIES`` for each series that occurs."""
+    """A row of ``SERIES`` for each series in use."""
     rows: pa.Array
-    """Of each line the index of its series in these columns."""
+    """For each line, the index of its series in these columns."""
 
 
 def _used(codes: "array[int]") -> "tuple[np.ndarray[Any, Any], pa.Array]":
-    """Return the codes that occur, ascending, and of each row the index of its code in these.
+    """Return the used codes, ascending, and for each row the index of its code among them.
 
-    Codes count from 0, so that marking them takes a fraction of what hashing them would.
+    Codes start at 0, so marking them is much faster than hashing them.
     """
     rows = np.asarray(codes)
     place = np.zeros(rows.max(initial=-1) + 1, np.int32)
@@ -120,7 +120,7 @@ _OWN = frozenset(TAG_COLUMNS)
 def to_arrow(lines: Columns, series: SeriesOfRows | None = None) -> pa.Table:
     """Build a table of ``SCHEMA``; numeric columns share memory with `lines`.
 
-    The dictionaries hold only names that occur. `series` are those of the lines, if known.
+    The dictionaries only have names in use. `series` is ``series_of(lines)``, if known.
     """
     times = np.asarray(lines.times)
     columns = {
@@ -189,5 +189,5 @@ def _values(lines: Columns) -> dict[str, pa.Array]:
 
 
 def masked(values: "np.ndarray[Any, Any]", is_null: "np.ndarray[Any, Any]") -> pa.Array:
-    """Return values as an array, without copying where none is null."""
+    """Return values as an array, without a copy if there are no nulls."""
     return pa.array(values, mask=is_null if is_null.any() else None)

@@ -1,4 +1,4 @@
-"""Adds rows directly to ``Lines``, for translators that create thousands at once."""
+"""Builds ``Lines`` column by column, for translators that create thousands of rows at once."""
 
 import math
 from array import array
@@ -14,13 +14,13 @@ Codes: TypeAlias = "array[int]"
 
 
 class LinesBuilder:
-    """Builds ``Lines``: texts come first, then floats, then integers."""
+    """Builds ``Lines``: texts first, then floats, then integers."""
 
     def __init__(self, table: SeriesTable) -> None:
         """Start without rows; series codes refer to `table`."""
         self.table = table
         self.floats = NumberRows()
-        """Values that are not finite are removed at the end."""
+        """Non-finite values are removed at the end."""
         self.ints = NumberRows()
         """Values beyond 64 bits become floats at the end."""
         self._texts = Lines(b"", table)
@@ -45,7 +45,7 @@ class LinesBuilder:
         self._texts.append(code, self.table.field_code_of(field), text, self._time)
 
     def lines(self) -> Lines:
-        """Return the rows; nothing can be added after that."""
+        """Return the rows; the builder cannot be used afterwards."""
         self.begin(NO_TIME)
         lines, floats, ints = self._texts, self.floats, self.ints
         try:

@@ -1,4 +1,4 @@
-"""Bytes to ``Lines``, in pure Python: the exact reference of the compiled kernel, and slow."""
+"""Bytes to ``Lines``, in pure Python: the slow reference implementation of the kernel."""
 
 import functools
 import math
@@ -41,7 +41,7 @@ _GRAMMARS: dict[str, Grammar] = {"cc": g.CC, "influx": g.INFLUX}
 
 
 class _Tables(threading.local):
-    """The series tables of one thread, so that threads do not wait for each other."""
+    """The series tables of one thread, so that threads do not block each other."""
 
     def __init__(self) -> None:
         self.of = {name: SeriesTable(grammar) for name, grammar in _GRAMMARS.items()}
@@ -52,7 +52,7 @@ _tables = _Tables()
 _UNITS: tuple[Precision | None, ...] = (*UNITS, None)
 _BIT = {unit: 1 << number for number, unit in enumerate(_UNITS)}
 _UNIT_OF_BITS = {bit: unit for unit, bit in _BIT.items()}
-_MAX_DIGITS = 20  # of a 64-bit integer; int() itself refuses some thousands
+_MAX_DIGITS = 20  # of a 64-bit integer; int() rejects thousands of digits
 _QUOTE = ord('"')
 
 
@@ -82,7 +82,7 @@ def _finish(
     lenient: bool,
     max_rejected: int | None,
 ) -> Lines:
-    """Continue from the line that the kernel has left to Python."""
+    """Continue from the line at which the kernel stopped."""
     return _Decoder(lines, precision, lenient, max_rejected, scanner).run(scanner.position)
 
 
@@ -93,12 +93,12 @@ def decode_in_python(
     lenient: bool,
     max_rejected: int | None = None,
 ) -> Lines:
-    """Decode without the compiled kernel: the reference for its tests, and its fallback."""
+    """Decode without the compiled kernel: the reference for its tests, and the fallback."""
     return _Decoder(Lines(payload, table), precision, lenient, max_rejected).run(0)
 
 
 def _with_shortcut(decode: _Decode) -> _Decode:
-    """Put the kernel before `decode`: most calls then run no Python at all."""
+    """Put the kernel in front of `decode`: most calls then run without Python code."""
     if KERNEL is None:
         return decode
     compiled = KERNEL.shortcut(decode, _finish, _tables, Lines)
@@ -122,26 +122,26 @@ def decode(
     payload
         Lines ending in LF or CRLF. A string in quotes may contain line ends.
     precision
-        The unit of the timestamps; ``auto`` infers it from the magnitude of each.
+        Unit of the timestamps; ``auto`` infers it from the magnitude of each.
     dialect
-        ``cc`` for ClusterCockpit, ``influx`` for InfluxDB: they differ in string escapes.
+        ``cc`` for ClusterCockpit, ``influx`` for InfluxDB, which escapes strings differently.
     lenient
-        Accept and repair what the specification's own examples and ClusterCockpit's encoders
-        write in breach of the grammar: see ``repair``.
+        Repair the known violations of the grammar in the specification's examples and in
+        ClusterCockpit's encoders: see ``repair``.
     max_rejected
-        After so many lines that cannot be read, the next one is rejected together with the rest of
-        the payload: to say what is wrong with a line takes much longer than to read a good one.
+        After this number of bad lines, the next one is rejected together with the rest of the
+        payload: diagnosing a bad line is much slower than parsing a good one.
 
     Returns
     -------
     Lines
-        The rows that could be read; ``rejected`` has the lines that could not, each with its
-        position and the rule that it breaks. No payload raises.
+        The decoded rows; ``rejected`` has the bad lines, each with its position and the rule that
+        it breaks. No payload raises.
 
     Raises
     ------
     UsageError
-        if `precision` or `dialect` is none of those above.
+        if `precision` or `dialect` is unknown.
 
     """
     if precision not in UNIT_NUMBERS:
@@ -157,12 +157,11 @@ def decode(
 
 
 def join(payloads: list[bytes]) -> "tuple[bytes, array[int]] | None":
-    """Join payloads, each ending in LF; return that and where each ends.
+    """Join payloads, each terminated by LF; return the result and the end of each.
 
-    Decoded at once they cost far less: a call costs as much as many lines. None if they cannot be
-    decoded together: a string may hold line ends, and an open one would swallow the payloads that
-    follow, as would an open escape. So there is no quotation mark in any of them, and no backslash
-    at the end.
+    One call for all is much faster: a call takes as long as many lines. Returns None if a payload
+    contains a quotation mark or ends in a backslash: an open string, which may span lines, or an
+    open escape would include the following payloads.
     """
     if KERNEL is not None:
         joined: tuple[bytes, array[int]] | None = KERNEL.join(payloads)
@@ -189,7 +188,7 @@ class _Broken(Exception):  # noqa: N818 - internal to this module
 
 
 _REREAD = 4
-"""Limit on re-reading after unclosed strings, as a multiple of the payload size."""
+"""Limit on rereading after unclosed strings, as a multiple of the payload size."""
 
 
 class _Decoder:
@@ -235,12 +234,11 @@ class _Decoder:
         return self.lines
 
     def line(self, start: int) -> int:
-        """Read, repair or reject the line at `start`; return where the next one begins.
+        """Read, repair or reject the line at `start`; return the start of the next one.
 
         A string may contain line ends, so an unclosed one includes the lines after it. Therefore
-        decoding resumes after the first line end and reads them again. So that no payload takes
-        more than linear time, there is a budget for that; once it is spent, a string ends with
-        its line.
+        decoding resumes after the first line end and reads them again. A budget for rereading
+        keeps the time linear; once it is spent, a string ends with its line.
         """
         limit = len(self.payload) if self.reread >= 0 else self.line_end(start)
         found = self.grammar.line.match(self.payload, start, limit)
@@ -267,13 +265,13 @@ class _Decoder:
         return _Broken(*diagnose(self.payload, start, limit, self.grammar))
 
     def read(self, found: re.Match[bytes], start: int, end: int) -> None:
-        """Add the rows of one grammatical line: all of them, or none if it breaks a rule."""
+        """Add the rows of one grammatical line: all, or none if it breaks a rule."""
         key, fields, stamp = found.groups()
         series = self.table.codes.get(key)
         if series is None:
             series = self.new_series(key, found.start(1))
         offset = found.start(2)
-        # The last value of a duplicate field counts, in the position of the first.
+        # A duplicate field has the last value, in the position of the first.
         cells = {
             self.field(pair[1], offset + pair.start()): self.cell(pair[2], offset + pair.start(2))
             for pair in self.grammar.field.finditer(fields)
@@ -356,7 +354,7 @@ class _Decoder:
         return unit, time
 
     def recover(self, start: int, end: int, broken: _Broken) -> None:
-        """Repair or reject the line from `start` to `end`; the last one with all that follows."""
+        """Repair or reject the line from `start` to `end`, and beyond the limit all the rest."""
         original = self.payload[start:end].removesuffix(b"\r")
         if self.lenient and self.repaired(original, start):
             return

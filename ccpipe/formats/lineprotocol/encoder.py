@@ -1,7 +1,7 @@
-"""Records to bytes: canonical, so that equal records give equal bytes.
+"""Records to bytes in canonical form: equal records give equal bytes.
 
-Tags are sorted, strings quoted and escaped as ClusterCockpit unescapes them, every line holds one
-field and ends in LF.
+Tags are sorted, strings are quoted and escaped as ClusterCockpit unescapes them, and every line has
+one field and ends in LF.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,16 +26,16 @@ def encode(records: Iterable[Message], *, precision: Precision | Literal["auto"]
     records
         Messages, or ``Lines``.
     precision
-        The unit of the timestamps, which are cut off to it; ``auto`` takes for each line the
-        coarsest unit that loses nothing, which ``decode(precision="auto")`` reads back.
+        Unit to which timestamps are truncated; ``auto`` uses for each line the coarsest lossless
+        unit, which ``decode(precision="auto")`` reads back.
 
     Raises
     ------
     EncodeError
-        for what line protocol cannot carry: NaN, infinity, integers beyond 64 bits, control
-        characters in names, tags ending in a backslash. It names the record.
+        naming the record, for values that line protocol cannot represent: NaN, infinity, integers
+        beyond 64 bits, control characters in names, tags ending in a backslash.
     UsageError
-        if `precision` is none of those above.
+        if `precision` is unknown.
 
     """
     if precision not in UNIT_NUMBERS:
@@ -59,7 +59,7 @@ def encode_each(
 
 
 def _encode_lines(lines: Lines, precision: Precision | Literal["auto"]) -> bytes:
-    if lines.table.grammar is INFLUX:  # which allows names that we would not read again
+    if lines.table.grammar is INFLUX:  # which allows names that our decoder rejects
         for code in set(lines.series):
             write_series(lines.table.series[code].name, lines.table.series[code].tags)
     fields = {code: escape(lines.table.fields[code]) for code in set(lines.fields)}
@@ -86,14 +86,14 @@ def _encode_rows(
 def to_lines(messages: Iterable[Message], rejected: Sequence[RejectedLine] = ()) -> Lines:
     """Convert messages to columns; ``Lines`` are returned unchanged.
 
-    Messages that line protocol cannot carry are among ``rejected``, after those that are given:
-    what could not be read of the same input.
+    Messages that line protocol cannot represent are appended to `rejected`, which has the
+    undecodable parts of the same input.
     """
     if isinstance(messages, Lines):
         return messages
     messages, bad = list(messages), list(rejected)
-    # The kernel's encoder and decoder apply every rule, at several million messages per second;
-    # columns appended one by one would take ten times as long.
+    # Encoding and decoding by the kernel applies every rule, at several million messages per
+    # second; appending row by row would take ten times as long.
     try:
         encoded = encode(messages, precision="ns")
     except EncodeError:

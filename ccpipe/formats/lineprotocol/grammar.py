@@ -1,4 +1,4 @@
-"""The grammar of one line, as regular expressions, and the rules that a line can break.
+"""The grammar of one line as regular expressions, and the rules that a line can break.
 
 ::
 
@@ -7,8 +7,8 @@
 
 Source: ``influxdata/line-protocol`` v2.2, whose decoder ClusterCockpit uses, and InfluxDB's own
 for ``dialect="influx"``. Every quantifier is possessive: matching never backtracks, so it takes
-linear time on any input. A backslash is an escape only before the characters that may be escaped
-there; anywhere else it is an ordinary character.
+linear time on any input. A backslash only escapes the characters that may be escaped in its place;
+otherwise it is an ordinary character.
 """
 
 import enum
@@ -38,7 +38,7 @@ class Rule(enum.StrEnum):
     TIME_RANGE = "the timestamp is out of range"
     AFTER_TIME = "unexpected text after the timestamp"
     UTF8 = "the bytes are not valid UTF-8"
-    UNREAD = "too many lines before it could not be read"
+    UNREAD = "too many bad lines before this one"
 
 
 MAX_KEY = 65535
@@ -53,20 +53,20 @@ _VALUE = _STRING + rb"|" + _TOKEN
 
 
 class Grammar:
-    """The expressions of one dialect; `bare` is the character class of what must be escaped."""
+    """The expressions of one dialect; `bare` is the class of characters to escape."""
 
     def __init__(self, bare: bytes, unescape: dict[str, str], *, tags_once: bool) -> None:
         """Define the expressions.
 
-        `unescape` has the meaning of a backslash before each character of a string; `tags_once`
-        says whether a duplicate tag breaks the line, or the last one counts.
+        `unescape` maps each character that may follow a backslash in a string to its meaning;
+        with `tags_once` a duplicate tag breaks the line, otherwise the last one wins.
         """
         self._measurement = rb"(?:[^" + bare + rb",\\]++|\\[, ]?)++"
         self._key = rb"(?:[^" + bare + rb",=\\]++|\\[,= ]?)++"
         self.unescape = unescape
         self.tags_once = tags_once
 
-    # Compiled at first use: where the kernel reads all lines, none of them is.
+    # Compiled at first use: not at all if the kernel reads all lines.
 
     @functools.cached_property
     def measurement(self) -> re.Pattern[bytes]:
@@ -108,11 +108,11 @@ class Grammar:
 CC = Grammar(
     rb"\x00-\x20\x7f", {'"': '"', "\\": "\\", "n": "\n", "r": "\r", "t": "\t"}, tags_once=False
 )
-"""What ClusterCockpit reads: ``influxdata/line-protocol`` v2.2."""
+"""ClusterCockpit's grammar: ``influxdata/line-protocol`` v2.2."""
 
 INFLUX = Grammar(rb" \n\r", {'"': '"', "\\": "\\"}, tags_once=True)
-"""What InfluxDB reads: ``\\n`` in a string is two characters, names may have control characters,
-no tag may occur twice (``influxdb/models/points.go``)."""
+"""InfluxDB's grammar: ``\\n`` in a string is two characters, names may have control characters,
+duplicate tags are invalid (``influxdb/models/points.go``)."""
 
 SKIP = re.compile(rb"(?: *+(?:#[^\n]*+)?+\r?+\n)*+(?: *+(?:#[^\n]*+|\r)\Z)?+ *+")
 """Blank lines, comments, and the spaces before a line."""
@@ -125,7 +125,7 @@ STAMP = re.compile(rb"-?[0-9]++")
 
 FLOAT = re.compile(_FLOAT)
 BARE_POINT = re.compile(rb"-?(?:\.|[0-9]++\.(?![0-9]))")
-"""A number that begins or ends with its point."""
+"""A number that begins or ends with its decimal point."""
 INTEGER = re.compile(rb"-?[0-9]++i")
 UNSIGNED = re.compile(rb"[0-9]++u")
 

@@ -31,7 +31,7 @@ _ROW_BYTES = 1 if KERNEL is None else KERNEL.ROW_BYTES
 
 
 class RejectedLine(NamedTuple):
-    """A line that could not be decoded, or a message that is rejected for another reason."""
+    """A line that could not be decoded, or a message rejected for another reason."""
 
     line: int
     """Line number in the payload, from 1; 0 if unknown."""
@@ -40,13 +40,13 @@ class RejectedLine(NamedTuple):
     column: int
     """Position of the offending byte in the line, from 1."""
     rule: Rule | str
-    """The violated rule of the grammar, or the other reason."""
+    """The violated rule of the grammar, or another reason."""
     original: bytes
     """The whole line, without its line end."""
 
     @property
     def reason(self) -> str:
-        """Why it could not be decoded."""
+        """The violated rule as text."""
         return str(self.rule)
 
     @property
@@ -61,11 +61,11 @@ class RejectedLine(NamedTuple):
 class Lines(Sequence[Message]):
     """Rows of series, field, value and time; one row for each field of each line.
 
-    All columns are plain buffers of equal length, which NumPy and Arrow take without copying.
-    ``payload[starts[i]:ends[i]]`` is the line of row `i` as it was received.
+    All columns are plain buffers of equal length, which NumPy and Arrow use without copying.
+    ``payload[starts[i]:ends[i]]`` is the line of row `i` as received.
 
-    What the compiled decoder read stays rows until somebody asks for a column, and what was
-    concatenated stays parts: few sinks need all columns.
+    Rows of the compiled decoder stay packed, and concatenated parts separate, until a column is
+    accessed: few sinks need all columns.
     """
 
     name: ClassVar[str] = "lines"
@@ -90,7 +90,7 @@ class Lines(Sequence[Message]):
         """Start without rows; the decoder adds them."""
         self.payload = payload
         self.parts: Sequence[Lines] = ()
-        """What these rows were concatenated from, for the columns that nobody asked for yet."""
+        """Sources of ``concat``, for the columns not accessed yet."""
         self.rows = b""
         """The rows as packed by the compiled decoder; empty once the columns differ from them."""
         self.digest: tuple[int, int, bool] | None = None
@@ -114,23 +114,23 @@ class Lines(Sequence[Message]):
         self.ends = array("q")
         self.texts = Texts(payload, self.table.grammar.unescape)
         self.rejected: list[RejectedLine] = []
-        """Lines that could not be decoded, and what else was rejected beside the rows."""
+        """Lines that could not be decoded, and other rejected records."""
         self.provenance: Provenance | None = None
         self.precision: Precision | None = None
         """The unit of all timestamps in the payload; None if they differ or one is missing."""
         self.bare_points = False
-        """Whether numbers in the payload may begin or end with their point: ``.5``, ``1.``; some
-        stores misread these."""
+        """Whether numbers in the payload may begin or end with the decimal point: ``.5``, ``1.``;
+        some stores misread these."""
         self.verbatim = True
         """Whether the rows are exactly the lines of the payload.
 
-        Not if lines were repaired, cut or changed, nor for rows that were added.
+        False if lines were repaired, cut or changed, or rows were added.
         """
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Build the columns that the decoder or ``concat`` has deferred, on first access."""
+            """Build the columns deferred by the decoder or ``concat``, on first access."""
             if name in ("starts", "ends"):
                 made = self._positions(is_end=name == "ends")
             elif name in COLUMNS:
@@ -202,7 +202,7 @@ class Lines(Sequence[Message]):
 
     @property
     def only_field(self) -> int | None:
-        """Field code of all rows; None if they differ, or there is no row."""
+        """Field code of all rows; None if they differ, or without rows."""
         if self.digest is not None:
             return self.digest[1] if self.digest[1] >= 0 else None
         first = self.fields[:1]
@@ -210,7 +210,7 @@ class Lines(Sequence[Message]):
 
     @property
     def used_types(self) -> frozenset[ValueType]:
-        """The types that occur among the values."""
+        """Types of the values."""
         if self.digest is not None:
             return _TYPES[self.digest[0]]
         types = self.types.tobytes()
@@ -233,9 +233,9 @@ class Lines(Sequence[Message]):
     def to_arrow(self) -> "pa.Table":
         """Return the rows as an Arrow table, with columns for name, field, time, value and tags.
 
-        The column ``value`` holds each number and is null for texts, which are in ``text``;
-        ``int``, ``uint`` and ``bool`` hold the exact value of an integer or boolean. Tags without
-        a column of their own share the column ``tags``.
+        The column ``value`` has each number and is null for texts, which are in ``text``; ``int``,
+        ``uint`` and ``bool`` have the exact value of an integer or boolean. Tags without a column
+        of their own share the column ``tags``.
 
         Raises
         ------
@@ -248,9 +248,9 @@ class Lines(Sequence[Message]):
         return to_arrow(self)
 
     def original(self, index: int) -> bytes:
-        """Return one row as a line without its end; the ``repr()`` of its message if it cannot be.
+        """Return one row as a line without LF, or the ``repr()`` of its message if not encodable.
 
-        A line of several fields is several rows, of which this is one.
+        A line with several fields has several rows; this returns one of them.
         """
         return original(self[index])
 
@@ -260,7 +260,7 @@ class Lines(Sequence[Message]):
         Raises
         ------
         EncodeError
-            if the value is not a finite number, or an integer or the time is beyond 64 bits.
+            if a number is not finite, or an integer or the time exceeds 64 bits.
 
         """
         if not INT64_MIN <= time <= INT64_MAX:
@@ -280,7 +280,7 @@ class Lines(Sequence[Message]):
             getattr(self, name).append(cell)
 
     def extend(self, columns: Mapping[str, Column]) -> None:
-        """Add the rows of some columns of equal length; the cells of the others are 0."""
+        """Add the rows of some columns of equal length; cells of other columns are 0."""
         self._detach()
         count = len(columns["series"])
         for name in COLUMNS:
@@ -291,7 +291,7 @@ class Lines(Sequence[Message]):
                 column.frombytes(bytes(count * column.itemsize))
 
     def _detach(self) -> None:
-        """Build all columns, which are about to differ from what they were made of."""
+        """Build all columns before they are changed."""
         if self.rows or self.parts:
             for name in (*COLUMNS, "payload"):
                 getattr(self, name)
@@ -323,9 +323,9 @@ class Lines(Sequence[Message]):
         return self
 
     def passthrough(self) -> bytes | None:
-        """Return the bytes of the valid lines, without bad ones; None if they cannot be passed on.
+        """Return the bytes of the valid lines only; None if they cannot be passed on.
 
-        They are the payload itself if it contains nothing else. They cannot be passed on if
+        Returns the payload itself if it contains nothing else. Lines cannot be passed on if
         timestamps are missing or differ in unit (``precision`` is None), or if rows differ from
         their lines (``verbatim`` is false).
         """
@@ -345,7 +345,7 @@ class Lines(Sequence[Message]):
 
     @staticmethod
     def concat(parts: Sequence["Lines"]) -> "Lines":
-        """Concatenate several into one; series are renumbered if tables differ."""
+        """Concatenate; series are renumbered if tables differ."""
         if len(parts) == 1:
             return parts[0]
         table = parts[0].table
@@ -414,7 +414,7 @@ class Lines(Sequence[Message]):
         return part
 
     def _cuts_a_line(self, rows: slice) -> bool:
-        """Return whether a slice contains some but not all rows of a line."""
+        """Return whether a slice contains only some of the rows of a line."""
         start, stop, step = rows.indices(len(self))
         if step != 1:
             return True
@@ -431,7 +431,7 @@ def _kept(column: Column, flags: bytes) -> Column:
 
 
 def _keeps_lines_whole(starts: Column, flags: bytes) -> bool:
-    """Return whether all rows of each line are kept or none; rows of a line share their start."""
+    """Return whether each line keeps all or none of its rows, which share their start."""
     whole: bool | None = None if KERNEL is None else KERNEL.keeps_lines_whole(starts, flags)
     if whole is None:  # without the kernel, or lines are not in order
         dropped = set(compress(starts, map(not_, flags)))

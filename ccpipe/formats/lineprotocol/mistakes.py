@@ -1,6 +1,6 @@
-"""Lines that break the grammar: which rule, and what ``lenient`` repairs; read for mistakes only.
+"""Diagnosis of lines that break the grammar, and the repairs of ``lenient``; imported if needed.
 
-Of the repaired lines, which real programs write, each has a known origin:
+Each repaired mistake is written by a known program:
 
 - ``event={…}`` and ``control=word`` without quotes: the examples of the ClusterCockpit
   specification itself (*Events*, *Controls*);
@@ -15,9 +15,9 @@ from ccpipe.formats.lineprotocol.grammar import CC, Grammar, Rule
 
 
 def diagnose(payload: bytes, start: int, limit: int, grammar: Grammar) -> tuple[Rule, int]:
-    """Return the first rule that the line at `start` breaks, and the offset where it does.
+    """Return the first rule that the line at `start` breaks, and the offset.
 
-    Only called where ``grammar.line`` did not match between `start` and `limit`.
+    Only called if ``grammar.line`` did not match between `start` and `limit`.
     """
     found = grammar.measurement.match(payload, start, limit)
     if found is None:
@@ -90,7 +90,7 @@ _UNQUOTED = re.compile(
 
 
 def repair(line: bytes) -> bytes | None:
-    """Return `line` as a grammatical line, or None if it is none of those above."""
+    """Return `line` repaired, or None if it has no known mistake."""
     head = _HEAD.match(line)
     if head is None:
         return None

@@ -1,8 +1,8 @@
-"""Timestamps: the unit of a number, and its nanoseconds.
+"""Timestamps: units, and conversion to nanoseconds.
 
-The ClusterCockpit specification says seconds; its receivers, cc-backend and the Slurm adapter say
-nanoseconds. Nothing on the wire names the unit, so ``auto`` infers it from the magnitude: the
-years 1973 to 5138 have different ranges in each of the four units.
+The ClusterCockpit specification requires seconds; its receivers, cc-backend and the Slurm adapter
+use nanoseconds. The unit is not transmitted, so ``auto`` infers it from the magnitude: the ranges
+of the four units do not overlap for the years 1973 to 5138.
 """
 
 from typing import Literal, get_args

@@ -32,9 +32,9 @@ MIN_BYTES = 32 * 2**20
 """Lower bound of that limit, in bytes."""
 
 MEAN_BYTES = 1024
-"""What the encoding of a series may take on average, far more than those of real sites do."""
+"""Maximum average size of a series encoding; real sites are far below it."""
 LONG_BYTES = 64 * 2**20
-"""What they may take in any case, so that a few long ones do no harm."""
+"""Size allowed in addition to ``MEAN_BYTES`` per series, so that a few long ones do no harm."""
 
 
 @functools.cache
@@ -48,7 +48,7 @@ class Series(NamedTuple):
 
     name: str
     tags: dict[str, str]
-    """Sorted by key; shared, so never to be modified."""
+    """Sorted by key; shared, so must not be modified."""
     key: bytes
     """Measurement and tags in their canonical encoding: sorted and escaped."""
 
@@ -62,7 +62,7 @@ class DuplicateTag(DataError):  # noqa: N818 - named for the rule
 
 
 class Encodings(dict[bytes, int]):
-    """The encodings of the series of one table, with their codes: the kernel's twin.
+    """The encodings of the series of one table, with their codes; fallback for the kernel.
 
     A series is stored as its canonical encoding; see ``SeriesTable.series`` for its parts.
     """
@@ -130,16 +130,15 @@ _MAX_DECODED = 1 << 16
 
 
 class SeriesTable:
-    """Numbers for series and fields that live across payloads.
+    """Codes of series and fields, kept across payloads.
 
     A node sends the same few hundred series every ten seconds, so the bytes before the first
-    unescaped space are looked up without decoding them; all encodings of a series have one number.
+    unescaped space are looked up without decoding; all encodings of a series share one code.
 
-    Job and process ids in tags would let a table grow without limit. Therefore ``current()``
-    returns a fresh one once there are `cap` encodings of series or of fields, or they take
-    ``max_bytes()``; series that have ended are then forgotten. So a table holds that much and what
-    one payload adds. ``Lines`` keep the table that they were decoded with, so their numbers stay
-    valid.
+    Because job and process ids in tags add series without limit, ``current()`` returns a fresh
+    table, without ended series, once there are `cap` encodings of series or of fields, or they
+    take ``max_bytes()``. The maximum size is that plus the additions of one payload. ``Lines`` keep
+    the table that they were decoded with, so their codes stay valid.
     """
 
     __slots__ = (
@@ -179,13 +178,13 @@ class SeriesTable:
 
     def current(self) -> "SeriesTable":
         """Return the table for the next payload: this one, or a fresh one when it is full."""
-        room = min(self.max_bytes, LONG_BYTES + MEAN_BYTES * len(self))
-        if self.codes.has_room(self.cap, room) and len(self.field_codes) < self.max_fields:
+        limit = min(self.max_bytes, LONG_BYTES + MEAN_BYTES * len(self))
+        if self.codes.has_room(self.cap, limit) and len(self.field_codes) < self.max_fields:
             return self
         return SeriesTable(self.grammar, self.cap)
 
     def add(self, raw: bytes) -> int:
-        """Return the number of the series in the grammatical bytes `raw`.
+        """Return the code of the series in the grammatical bytes `raw`.
 
         Raises UnicodeDecodeError if the bytes are not UTF-8, DuplicateTag if a tag occurs twice and
         the grammar forbids that.
@@ -216,7 +215,7 @@ class SeriesTable:
         return self.field_code_of(KEY_ESCAPE.sub(rb"\1", raw).decode(), raw)
 
     def field_code_of(self, name: str, raw: bytes | None = None) -> int:
-        """Return the code of a field by name; `raw` is another encoding of it to remember."""
+        """Return the code of a field by name; `raw` is another encoding to add."""
         canonical = escape_key(name).encode()
         code = self.field_codes.get(canonical)
         if code is None:
@@ -241,9 +240,9 @@ _MAX_WORDS = 1 << 16
 
 
 def read_series(raw: bytes, grammar: Grammar, words: dict[str, str] | None = None) -> Series:
-    """Decode measurement and tags; of a duplicate tag the last one counts, as in Go.
+    """Decode measurement and tags; the last of duplicate tags wins, as in Go.
 
-    `words` has those of other series, to share their memory.
+    `words` caches names and tags across series, to share memory.
     """
     plain = b"\\" not in raw
     if plain:
@@ -286,8 +285,8 @@ def _second(raw: bytes, grammar: Grammar) -> int:
 def write_series(name: str, tags: Mapping[str, str]) -> bytes:
     """Encode measurement and tags canonically: sorted and escaped, without empty tags.
 
-    Raises EncodeError if a name is empty or has what cannot be escaped: control characters, or a
-    backslash at its end.
+    Raises EncodeError if a name is empty, or cannot be escaped: it has control characters, or a
+    trailing backslash.
     """
     pairs = b"".join([b",%b=%b" % (escape(k), escape(v)) for k, v in sorted(tags.items()) if v])
     return _escape_measurement(name) + pairs
@@ -296,7 +295,7 @@ def write_series(name: str, tags: Mapping[str, str]) -> bytes:
 def check_name(text: str) -> None:
     """Check a name or tag; raises EncodeError."""
     if not text or text[-1] == "\\" or re.search(_UNWRITABLE, text):
-        raise EncodeError(f"{text!r:.80} cannot be a name or a tag in line protocol")
+        raise EncodeError(f"{text!r:.80} is not a valid name or tag in line protocol")
 
 
 def valid_tag(text: str) -> str:
@@ -349,11 +348,11 @@ T = TypeVar("T")
 Tags = Mapping[str, str]
 
 MAX_DECISIONS = 1 << 16
-"""Maximum number of cached results besides those of the current batch."""
+"""Maximum number of cached results from earlier batches."""
 
 
 class CodeColumns(Protocol):
-    """The columns of codes of ``Lines``, which cannot be imported here."""
+    """The columns of codes of ``Lines``; importing it would be circular."""
 
     series: "array[int]"
     fields: "array[int]"
@@ -367,7 +366,7 @@ class CodeColumns(Protocol):
 class PerSeries(Generic[T]):
     """Results by series, cached for later batches.
 
-    The cost of a batch depends on its own rows and series, however many series are known.
+    The time per batch depends on its rows and series only, not on the number of known series.
     """
 
     def __init__(self, decide: Callable[[str, Tags], T]) -> None:
@@ -377,8 +376,8 @@ class PerSeries(Generic[T]):
         self._by_code: dict[int, T] = {}
 
     def of_lines(self, lines: CodeColumns) -> Mapping[int, T]:
-        """Return the results for all series of `lines`, and maybe for others, by code."""
-        if self._table is not lines.table:  # in one table the code of a series never changes
+        """Return the results for at least all series of `lines`, by code."""
+        if self._table is not lines.table:  # within a table, codes never change
             self._table, self._by_code = lines.table, {}
         codes = set(lines.series)
         new = codes.difference(self._by_code)
@@ -399,8 +398,7 @@ class PerSeries(Generic[T]):
 def fields_of(lines: CodeColumns, decide: Callable[[str], T]) -> dict[int, T]:
     """Return a result for each field that occurs in `lines`, by code.
 
-    Field names come from outside, so a table may know a million: only those of the batch are
-    evaluated.
+    Only the fields of the batch are evaluated: a table may have a million of them.
     """
     only = lines.only_field  # the common case
     codes = {only} if only is not None else set(lines.fields)

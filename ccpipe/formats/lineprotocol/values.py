@@ -1,4 +1,4 @@
-"""Values of line protocol: their types, their texts, their cells in the columns of ``Lines``."""
+"""Values of line protocol: types, texts, and cells in the columns of ``Lines``."""
 
 import enum
 import math
@@ -15,7 +15,7 @@ from ccpipe.message import Uint, Value
 
 
 class ValueType(enum.IntEnum):
-    """How a value was written: the cells of the column ``Lines.types``."""
+    """Type of a value as written: the cells of the column ``Lines.types``."""
 
     FLOAT = 0
     INT = 1
@@ -25,7 +25,7 @@ class ValueType(enum.IntEnum):
 
 
 IS_NUMBER = [kind in (ValueType.FLOAT, ValueType.INT, ValueType.UINT) for kind in ValueType]
-"""Result of `is_number` for each type, by its number."""
+"""Result of `is_number` by type."""
 
 
 def is_number(value: Value) -> TypeGuard[float]:
@@ -36,8 +36,8 @@ def is_number(value: Value) -> TypeGuard[float]:
 def cells(value: Value) -> tuple[float, int, ValueType]:
     """Return the cells of a value: ``numbers``, ``exact`` and ``types``; a text's ``exact`` is 0.
 
-    Raises EncodeError if line protocol cannot carry the value: a number that is not finite, an
-    integer beyond 64 bits, a text with half a surrogate pair.
+    Raises EncodeError for values that line protocol cannot represent: non-finite numbers,
+    integers beyond 64 bits, texts with lone surrogates.
     """
     match value:
         case bool():
@@ -50,10 +50,10 @@ def cells(value: Value) -> tuple[float, int, ValueType]:
             return value, 0, ValueType.FLOAT
         case str():
             if re.search(_SURROGATE, value):
-                raise EncodeError(f"{value!r:.80} holds half a surrogate pair")
+                raise EncodeError(f"{value!r:.80} contains a lone surrogate")
             return math.nan, 0, ValueType.TEXT
         case _:
-            raise EncodeError(f"{value!r:.80} cannot be a value in line protocol")
+            raise EncodeError(f"{value!r:.80} is not a valid value in line protocol")
 
 
 def signed(unsigned: int) -> int:
@@ -70,19 +70,19 @@ _OWN = -1  # in place of a start: the text is not in the payload
 class Texts(Sequence[str]):
     """Texts, stored as positions in the payload and unescaped on access.
 
-    So long logs that only pass through are neither decoded nor kept in memory twice.
+    Long logs that only pass through are neither decoded nor stored twice.
     """
 
     __slots__ = ("own", "payload", "spans", "unescape")
 
     def __init__(self, payload: bytes, unescape: Mapping[str, str]) -> None:
-        """Start empty; `unescape` has the meaning of a backslash before each character."""
+        """Start empty; `unescape` maps each escaped character to its meaning."""
         self.payload = payload
         self.unescape = unescape
         self.spans = array("q")
         """Start and end of each text within its quotes; or -1 and its index in ``own``."""
         self.own: list[str] = []
-        """Texts that are not in the payload: of repaired lines and of added rows."""
+        """Texts outside the payload: of repaired lines and added rows."""
 
     def __len__(self) -> int:
         return len(self.spans) // 2
@@ -114,7 +114,7 @@ class Texts(Sequence[str]):
         del self.spans[2 * size :]
 
     def extend(self, texts: Iterable[str], offset: int = 0) -> None:
-        """Add texts; those in a payload that is now part of ours, at `offset`, stay as bytes."""
+        """Add texts; texts in a payload that is part of ours, at `offset`, stay undecoded."""
         if not isinstance(texts, Texts) or texts.unescape is not self.unescape:
             for text in texts:
                 self.append(text)
@@ -131,7 +131,7 @@ class Texts(Sequence[str]):
 
 
 def shifted(column: "array[int]", by: int, types: "array[int] | None" = None) -> "array[int]":
-    """Return a column with `by` added: to all rows, or if `types` are given to texts only."""
+    """Return a column with `by` added: to all rows, or, with `types`, to texts only."""
     if KERNEL is not None:
         moved: array[int] = KERNEL.shifted(column, by, types, ValueType.TEXT)
         return moved

@@ -1,4 +1,4 @@
-"""Encoding one message to a canonical line, in pure Python: reference for the compiled kernel."""
+"""Encoder of one message, in pure Python: reference implementation of the compiled kernel."""
 
 from typing import Literal
 
@@ -16,7 +16,7 @@ from ccpipe.message import Message, Value
 
 
 def write_message(message: Message, precision: Precision | Literal["auto"]) -> bytes:
-    """Write a message as a line with its LF; raises EncodeError, which names the message."""
+    """Write a message as a line with LF; raises EncodeError naming the message."""
     try:
         key = write_series(message.name, message.tags)
         time = b"" if message.time is None else write_time(message.time, precision)
@@ -26,9 +26,9 @@ def write_message(message: Message, precision: Precision | Literal["auto"]) -> b
 
 
 def original(message: Message) -> bytes:
-    """Return a message for a dead letter: a line without LF, or its ``repr()``.
+    """Return a message for a dead letter: a line without LF, or ``repr()`` if not encodable.
 
-    The latter is for messages that cannot be encoded. Timestamps keep full precision.
+    Timestamps keep full precision.
     """
     try:
         return write_message(message, "auto")[:-1]
@@ -48,7 +48,7 @@ def write_value(value: Value) -> bytes:
     number, _, kind = cells(value)
     match kind:
         case ValueType.FLOAT:
-            return float.__repr__(number).encode()  # a subclass, as NumPy's, prints differently
+            return float.__repr__(number).encode()  # subclasses such as NumPy's print differently
         case ValueType.BOOL:
             return b"true" if value else b"false"
         case ValueType.TEXT:

@@ -1,4 +1,4 @@
-"""What Slurm's commands print, text and JSON of 22.05 to 26.05, as records in one set of units.
+"""Readers of the text and JSON of Slurm's commands, 22.05 to 26.05, in one set of units.
 
-What fits nothing is handed back as ``RejectedRow``, and the rest goes on.
+Rows that cannot be parsed are returned as ``RejectedRow``; other rows are unaffected.
 """

@@ -1,8 +1,8 @@
-"""The text of ``sinfo``: which nodes there are, in which states and partitions.
+"""The text of ``sinfo``: nodes, their states and partitions.
 
-sinfo prints groups: the nodes of one partition that are alike in what was asked for. A node of
-several partitions is in several groups, and a partition in as many as its nodes differ. Cells
-have a delimiter between them, as with ``-o '%R|%N|%T'`` and ``-O 'NodeList:|,StateComplete:|'``.
+sinfo prints groups: the nodes of one partition with equal values in the requested columns. A node
+of several partitions is in several groups, and so is a partition whose nodes differ. Cells are
+separated by a delimiter, as with ``-o '%R|%N|%T'`` and ``-O 'NodeList:|,StateComplete:|'``.
 
 Source: sinfo(1); ``src/sinfo/print.c`` of Slurm 22.05 to 26.05.
 """
@@ -25,7 +25,7 @@ class Node(NamedTuple):
 
     name: str
     states: tuple[str, ...]
-    """In capitals, the state first and then its flags: ``DOWN``, ``DRAIN``, ``NOT_RESPONDING``."""
+    """In capitals, the state followed by its flags: ``DOWN``, ``DRAIN``, ``NOT_RESPONDING``."""
 
 
 class Partition(NamedTuple):
@@ -38,7 +38,7 @@ class Partition(NamedTuple):
 
 @dataclass(slots=True)
 class Cluster:
-    """The nodes and partitions of an output, each once."""
+    """The distinct nodes and partitions of an output."""
 
     nodes: list[Node] = field(default_factory=list)
     partitions: list[Partition] = field(default_factory=list)
@@ -46,9 +46,9 @@ class Cluster:
 
 
 def read_sinfo(payload: bytes, *, columns: Sequence[str] | None = None) -> Cluster:
-    """Read a whole output; without `columns`, with bars between, the first line names them.
+    """Read a whole output, delimited by bars; without `columns`, the first line is the header.
 
-    Raises DataError if they name neither nodes nor partitions.
+    Raises DataError without a column of nodes or partitions.
     """
     lines = payload.decode("utf-8", "replace").removesuffix("\n").split("\n")
     first, delimiter = 1, "|"
@@ -77,7 +77,7 @@ def _cells(line: str, columns: Sequence[str], delimiter: str) -> dict[str, str]:
 
 
 class _Groups:
-    """Puts groups of nodes together."""
+    """Merges groups of nodes."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, tuple[str, ...]] = {}

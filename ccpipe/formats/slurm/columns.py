@@ -1,4 +1,4 @@
-"""From tables to records: whole columns at a time, row by row only where one is bad."""
+"""Turns tables into records by whole columns, and row by row only if a row is bad."""
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,8 +10,8 @@ from ccpipe.errors import DataError
 from ccpipe.formats.slurm.records import ParsedOutput, RejectedRow
 from ccpipe.formats.slurm.table import (
     MAX_RECORD,
+    CellReader,
     ColumnBlock,
-    Fits,
     Header,
     RowSplitter,
     original_bytes,
@@ -20,9 +20,9 @@ from ccpipe.formats.slurm.table import (
 )
 
 CHUNK = 2**15
-"""Bytes that are read at once: so many that their cells stay in the processor's cache."""
+"""Bytes read at once: small enough that their cells stay in the processor's cache."""
 MAX_MEMO = 4096
-"""Texts of a column whose values are remembered."""
+"""Cached values per column."""
 MAX_MEMO_TEXT = 200
 
 
@@ -30,29 +30,29 @@ Columns = Sequence[Sequence[str]]
 
 
 class FieldSpec(NamedTuple):
-    """One way to a field of a record."""
+    """One way to compute a field of a record."""
 
     name: str
     columns: tuple[str, ...]
-    """In lower case; `read` takes a cell of each."""
+    """In lower case; `read` is called with a cell of each."""
     read: Callable[..., Any] | None = None
-    """Returns the value or raises DataError; without it, the text, or None if it is empty."""
+    """Returns the value or raises DataError; default: the text, or None if empty."""
     varies: bool = False
-    """Whether most cells differ, so that remembering their values is not worth it."""
+    """Whether most cells differ, so that caching their values does not pay."""
     read_column: Callable[[Sequence[str]], Iterable[Any]] | None = None
-    """What does the same for many cells, where that is faster."""
+    """Like `read`, for many cells at once, where that is faster."""
     is_free: bool = False
-    """Whether a cell may hold the delimiter and newlines."""
+    """Whether a cell may contain the delimiter and newlines."""
     is_required: bool = False
-    """Whether an empty cell is for `read` to refuse, rather than None."""
+    """Whether an empty cell is passed to `read`, which rejects it, instead of being None."""
 
 
 class FieldReader(NamedTuple):
-    """Where in a table the values of a field are."""
+    """Reads a field from its columns of a table."""
 
     field: FieldSpec
-    places: tuple[int, ...]
-    remembered: "Memo | None"
+    indices: tuple[int, ...]
+    memo: "Memo | None"
 
     @classmethod
     def find(cls, fields: Iterable[FieldSpec], columns: Sequence[str]) -> "FieldReader | None":
@@ -65,16 +65,16 @@ class FieldReader(NamedTuple):
 
     def values(self, columns: Columns) -> Iterable[Any]:
         read = self.field.read
-        cells = columns[self.places[0]]
+        cells = columns[self.indices[0]]
         if self.field.read_column is not None:
             return self.field.read_column(cells)
-        if self.remembered is not None:
-            return map(self.remembered.__getitem__, cells)
+        if self.memo is not None:
+            return map(self.memo.__getitem__, cells)
         if read is None:
             return [cell or None for cell in cells]
-        if len(self.places) == 1 and not self.field.is_required:
+        if len(self.indices) == 1 and not self.field.is_required:
             return [read(cell) if cell else None for cell in cells]
-        return map(read, *(columns[place] for place in self.places))
+        return map(read, *(columns[index] for index in self.indices))
 
     def value(self, row: Sequence[str]) -> Any:
         """Read a cell; raises DataError that names the column."""
@@ -86,7 +86,7 @@ class FieldReader(NamedTuple):
 
 
 class Memo(dict[str, Any]):
-    """The values of the texts that were read last."""
+    """Caches the values of recently read texts."""
 
     def __init__(self, read: Callable[[str], Any]) -> None:
         super().__init__()
@@ -102,11 +102,11 @@ class Memo(dict[str, Any]):
 
 
 Row = TypeVar("Row", bound=msgspec.Struct)
-"""A Struct whose first field every row must have; the others have defaults."""
+"""A Struct whose first field is required; the others have defaults."""
 
 
 class TableReader(Generic[Row]):
-    """Reads a table as its bytes come, in bounded memory."""
+    """Incremental reader of a table, in bounded memory."""
 
     def __init__(
         self,
@@ -114,18 +114,19 @@ class TableReader(Generic[Row]):
         fields: Sequence[FieldSpec],
         *,
         free: Collection[str] = (),
-        fits: Mapping[str, Fits] | None = None,
+        fits: Mapping[str, CellReader] | None = None,
         columns: Sequence[str] | None = None,
         delimiter: str | None = None,
         rest: str = "",
     ) -> None:
-        """Make records of a msgspec Struct, whose first field every row must have.
+        """Create records of a msgspec Struct, whose first field is required.
 
-        The field `rest`, the last one, takes the columns that no other field reads. Cells of the
-        `free` columns, and of fields that say so, may hold the delimiter and newlines. `fits` says
-        what columns can hold that are read together with others, or not at all. Without `columns`
-        the first line names them; without that of the first field, it raises DataError. Without a
-        `delimiter` it is the first character of that line that no name holds, else ``|``.
+        The last field, if named by `rest`, collects the columns that no other field reads. Cells
+        of `free` columns, and of fields with `is_free`, may contain the delimiter and newlines.
+        `fits` validates cells of columns that are read with others, or by no field. Without
+        `columns` the first line is the header; raises DataError if it lacks the first field's
+        column. The default `delimiter` is the header's first character that cannot be part of a
+        name, else ``|``.
         """
         self._record = record
         self._fields = fields
@@ -137,7 +138,7 @@ class TableReader(Generic[Row]):
         self._delimiter = delimiter
         self._start = b""
         self._sources: list[tuple[FieldReader | None, Any]] = []
-        """Of each field up to the last that the table has, with its default."""
+        """Reader and default of each field, up to the last one in the table."""
         self._splitter: RowSplitter | None = None
         if columns is not None:
             names = unique(name.lower() for name in columns)
@@ -145,15 +146,15 @@ class TableReader(Generic[Row]):
 
     @property
     def header(self) -> Header:
-        """The columns; raises DataError before the line that names them."""
+        """The columns; raises DataError before the header line was read."""
         if self._splitter is None:
-            raise DataError("no line of names yet")
+            raise DataError("header line not read yet")
         return self._splitter.header
 
     def feed(self, chunk: bytes) -> ParsedOutput[Row]:
-        """Read the rows that are complete; no more than one is held back.
+        """Read the complete rows; at most one row is held back.
 
-        Raises DataError if the first line does not name the columns.
+        Raises DataError if the first line is not a header.
         """
         return self._feed(chunk, is_last=False)
 
@@ -194,9 +195,9 @@ class TableReader(Generic[Row]):
             for name in self._record.__struct_fields__
         ]
         if self._rest:
-            found[-1] = _rest_of(names, found, self._rest)
+            found[-1] = _collector_of_rest(names, found, self._rest)
         if found[0] is None:
-            raise DataError(f"no column with the number of the job in {', '.join(names)!r:.200}")
+            raise DataError(f"no JobID column in {', '.join(names)!r:.80}")
         while found[-1] is None:
             found.pop()
         defaults = (None, *self._record.__struct_defaults__)
@@ -204,7 +205,7 @@ class TableReader(Generic[Row]):
         fits = {
             source.field.columns[0]: source.field.read
             for source in reversed(found)
-            if source and source.field.read and len(source.places) == 1
+            if source and source.field.read and len(source.indices) == 1
         } | self._fits
         header = Header(names, delimiter, self._free, fits)
         self._splitter = RowSplitter(header, line=line)
@@ -219,11 +220,11 @@ class TableReader(Generic[Row]):
             records = list(map(self._record, *values)) if block.lines else []
         except DataError:
             assert self._splitter is not None
-            return self._read_rows(self._splitter.look_again(block))
+            return self._read_rows(self._splitter.realign(block))
         return ParsedOutput(self._corrected(records, columns), block.rejected)
 
     def _corrected(self, records: list[Row], columns: Columns) -> list[Row]:
-        """Correct records by what other cells of their rows say; here, leave them."""
+        """Correct records by other cells of their rows; by default, return them unchanged."""
         del columns
         return records
 
@@ -248,19 +249,19 @@ class TableReader(Generic[Row]):
         return reading
 
 
-def _rest_of(
+def _collector_of_rest(
     names: Sequence[str], found: Sequence[FieldReader | None], field: str
 ) -> FieldReader | None:
-    """Return what makes a mapping of the cells that no field reads and that are not empty."""
-    known = {place for source in found if source for place in source.places}
-    places = tuple(at for at, name in enumerate(names) if name and at not in known)
-    left = tuple(names[at] for at in places)
+    """Return a reader that collects the non-empty cells that no field reads into a mapping."""
+    known = {index for source in found if source for index in source.indices}
+    indices = tuple(at for at, name in enumerate(names) if name and at not in known)
+    left = tuple(names[at] for at in indices)
 
     def mapping(*cells: str) -> dict[str, str]:
         return {name: cell for name, cell in zip(left, cells, strict=True) if cell}
 
     return (
-        FieldReader(FieldSpec(field, left, mapping, is_required=True), places, None)
+        FieldReader(FieldSpec(field, left, mapping, is_required=True), indices, None)
         if left
         else None
     )
@@ -273,5 +274,5 @@ def _repaired(block: ColumnBlock) -> Columns:
 
 
 def repaired(text: str) -> str:
-    """Put U+FFFD for bytes that are not UTF-8."""
+    """Replace bytes that are not UTF-8 by U+FFFD."""
     return original_bytes(text).decode("utf-8", "replace")

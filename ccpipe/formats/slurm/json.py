@@ -1,11 +1,11 @@
-"""The JSON of ``sacct --json`` and of slurmrestd's ``slurmdb``: the same rows as the text's.
+"""The JSON of ``sacct --json`` and of slurmrestd's ``slurmdb``: the same rows as of the text.
 
-22.05 writes plain numbers, with null or a mark for what is not set; 23.02 and later write
-``{"set": …, "infinite": …, "number": …}``. A state is a word or a list of words. Keys come and go
-with each version, so that the dialect is looked at, never assumed, and whatever is missing is None.
+22.05 writes plain numbers, with null or a sentinel for unset ones; 23.02 and later write
+``{"set": …, "infinite": …, "number": …}``. A state is a word or a list of words. Keys differ
+between versions, so the dialect is detected for each value; a missing one is read as None.
 
-What sacct's JSON of 22.05 loses is lost here, too: exit codes that are not 0 (a job that failed
-with ``3:0`` reads ``0:0``; signals survive).
+sacct's JSON of 22.05 lacks non-zero exit codes (a job that failed with ``3:0`` reads ``0:0``;
+signals are present).
 
 Source: ``plugins/openapi/v0.0.38`` and ``plugins/data_parser/v0.0.40`` to ``v0.0.46`` of Slurm.
 """
@@ -22,7 +22,7 @@ from ccpipe.formats.slurm.values import ABSENT, NO_VALUE, SECOND, UNLIMITED, wai
 
 MAX_BYTES = 2**30
 MAX_TIME = 10**11
-"""Seconds since the epoch beyond which nothing is a time."""
+"""Largest plausible time, in seconds since the epoch."""
 
 
 class _Document(msgspec.Struct):
@@ -31,11 +31,11 @@ class _Document(msgspec.Struct):
 
 
 def read_json(payload: bytes) -> ParsedOutput[SacctRow]:
-    """Read a document into the row of each job, followed by those of its steps.
+    """Read a document into rows: each job, followed by its steps.
 
-    Members that no field of ``SacctRow`` reads are left out. A job that cannot be read is
-    rejected; so are errors that Slurm reports, where it reports jobs, too. Raises DataError for
-    anything else; it says what Slurm reports instead, if it does.
+    Members without a field in ``SacctRow`` are ignored. Jobs that cannot be read are rejected;
+    Slurm's own errors are among the rejected, too, if there are also jobs. Raises DataError for
+    other documents, with Slurm's errors if it has any.
     """
     document = _decode(payload)
     errors = [_error(raw) for raw in document.errors or ()]
@@ -55,13 +55,13 @@ def read_json(payload: bytes) -> ParsedOutput[SacctRow]:
 
 def _decode(payload: bytes) -> _Document:
     if len(payload) > MAX_BYTES:
-        raise DataError(f"a document of more than {MAX_BYTES} bytes")
+        raise DataError(f"document of more than {MAX_BYTES} bytes")
     try:
         return msgspec.json.decode(payload, type=_Document)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise DataError(f"not JSON of Slurm: {error}") from None
+        raise DataError(f"not Slurm JSON: {error}") from None
     except RecursionError:
-        raise DataError("not JSON of Slurm: nested too deeply") from None
+        raise DataError("not Slurm JSON: nested too deeply") from None
 
 
 def _error(raw: msgspec.Raw) -> str:
@@ -82,7 +82,7 @@ class JsonObject:
 
     @classmethod
     def decode(cls, raw: bytes | msgspec.Raw) -> "JsonObject":
-        """Decode it, U+FFFD for bytes that are not UTF-8; raises DataError for other things."""
+        """Decode an object, invalid UTF-8 as U+FFFD; raises DataError for anything else."""
         try:
             members = msgspec.json.decode(raw)
         except UnicodeDecodeError:
@@ -107,7 +107,7 @@ class JsonObject:
         found = self.get(*path)
         for member in found if isinstance(found, list) else ():
             if not isinstance(member, dict):
-                raise DataError(f"{'.'.join(path)} holds something that is no object")
+                raise DataError(f"{'.'.join(path)}: not a list of objects")
             yield JsonObject(member)
 
     def text(self, *path: str) -> str | None:
@@ -117,16 +117,16 @@ class JsonObject:
         if not found:
             return None
         if isinstance(found, dict | list):
-            raise DataError(f"{'.'.join(path)} is no text")
+            raise DataError(f"{'.'.join(path)}: not a text")
         return str(found)
 
     def word(self, *path: str) -> str | None:
-        """Return a text; None where Slurm writes that there is nothing, such as ``(null)``."""
+        """Return a text; None for Slurm's placeholders such as ``(null)``."""
         found = self.text(*path)
         return None if found in ABSENT else found
 
     def amount(self, *path: str) -> float | None:
-        """Return a number in either dialect; infinite where Slurm says so."""
+        """Return a number in either dialect; unlimited is infinite."""
         found = self.get(*path)
         if isinstance(found, dict):
             if found.get("infinite") is True:
@@ -137,18 +137,18 @@ class JsonObject:
         if found is None or isinstance(found, bool):
             return None
         if not isinstance(found, int | float):
-            raise DataError(f"{'.'.join(path)} is no number")
+            raise DataError(f"{'.'.join(path)}: not a number")
         if found in NO_VALUE or found == _NO_VALUE:
             return None
         return math.inf if found in UNLIMITED or found == _UNLIMITED else found
 
     def whole(self, *path: str) -> int | None:
-        """Return a whole number; None also for one without bound."""
+        """Return an integer; None also if unlimited."""
         found = self.amount(*path)
         if found is None or not math.isfinite(found):
             return None
         if found != int(found):
-            raise DataError(f"{'.'.join(path)} is no whole number")
+            raise DataError(f"{'.'.join(path)}: not a whole number")
         return int(found)
 
     def number(self, *path: str) -> int | None:
@@ -161,7 +161,7 @@ class JsonObject:
     def time(self, *path: str) -> int | None:
         found = self.whole(*path)
         if found is not None and not 0 <= found < MAX_TIME:
-            raise DataError(f"{'.'.join(path)} is no time: {found}")
+            raise DataError(f"{'.'.join(path)}: not a time: {found}")
         return found * SECOND if found else None
 
     def seconds(self, *path: str) -> float | None:
@@ -193,7 +193,7 @@ class JsonObject:
 
 
 _NO_VALUE, _UNLIMITED = -2, -1
-"""Marks that 22.05 writes of numbers with a sign."""
+"""Sentinels of signed numbers in 22.05."""
 
 
 def _rows(job: JsonObject) -> list[SacctRow]:
@@ -207,7 +207,7 @@ def _rows(job: JsonObject) -> list[SacctRow]:
 
 
 def _with_cpu_times(job: SacctRow, steps: list[SacctRow]) -> SacctRow:
-    """Sum the CPU times of a job's steps, as sacct's text does; in JSON of 22.05 its own are 0."""
+    """Sum the CPU times of a job's steps, like sacct's text; in JSON of 22.05 the job's are 0."""
     return msgspec.structs.replace(
         job,
         system_cpu=_sum(step.system_cpu for step in steps),
@@ -262,7 +262,7 @@ def _job(job: JsonObject) -> SacctRow:
 
 
 def _reservation(job: JsonObject) -> str | None:
-    """Return the reservation's name; 22.05 writes where in memory it is."""
+    """Return the reservation's name; 22.05 writes its memory address instead."""
     name = job.get("reservation", "name")
     return name if isinstance(name, str) and name else None
 
@@ -332,7 +332,7 @@ def _step(step: JsonObject, job: SacctRow) -> SacctRow:
 
 
 def _step_id(step: JsonObject, job: SlurmId) -> SlurmId:
-    """Read ``0``, ``"batch"`` or ``"18.batch"``; the job's own number is known."""
+    """Read ``0``, ``"batch"`` or ``"18.batch"``; the number of `job` is used."""
     found = step.get("step", "id")
     name = str(found).rpartition(".")[2] if isinstance(found, int | str) else ""
     if not (name.isascii() and name.replace("+", "").isalnum()):
@@ -348,7 +348,7 @@ def _name(entry: JsonObject) -> str:
 
 
 def _amounts(record: JsonObject, *path: str) -> dict[str, int]:
-    """Return amounts by name, memory in bytes; CPU time of usage is in milliseconds."""
+    """Return amounts by name: memory in bytes, CPU time used in milliseconds."""
     found = {}
     for entry in record.objects("tres", *path):
         amount, name = entry.whole("count"), _name(entry)
@@ -359,7 +359,7 @@ def _amounts(record: JsonObject, *path: str) -> dict[str, int]:
 
 
 def _text(amounts: dict[str, int], *, is_usage: bool = False) -> str | None:
-    """Write amounts as sacct does, so that ``tres`` reads them."""
+    """Format amounts as sacct does, for ``tres`` to read."""
     pairs = []
     for name, amount in amounts.items():
         if name == "cpu" and is_usage:

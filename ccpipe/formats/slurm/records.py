@@ -1,7 +1,7 @@
-"""What Slurm's commands report of jobs and steps, in one set of units.
+"""Records of Slurm's jobs and steps, in one set of units.
 
-Times are nanoseconds since the epoch; durations are seconds, volumes bytes, energy joules. None is
-what the command does not print, or prints as ``N/A``, ``(null)`` and the like.
+Times are nanoseconds since the epoch; durations are seconds, volumes bytes, energy joules. None:
+the command does not print the value, or prints ``N/A``, ``(null)`` and the like.
 
 Source: ``slurmdb_get_job_id_str`` and ``log_build_step_id_str`` of Slurm; sacct(1), *JobID*.
 """
@@ -23,10 +23,10 @@ _MAX_DIGITS = 10
 
 
 class SlurmId(msgspec.Struct, frozen=True, order=True, gc=False):
-    """Which job, task of an array, component of a heterogeneous job, and step."""
+    """Identifies a job, array task or heterogeneous component, and its step."""
 
     job: int
-    """The job's own number, ``JobIDRaw``. The last task of an array has that of the array."""
+    """The job's own number, ``JobIDRaw``. The last task of an array has the array's number."""
     step: str = ""
     """``""`` for the job as a whole, else ``0``, ``batch``, ``extern``, ``interactive``."""
     array_job: int | None = None
@@ -40,8 +40,8 @@ class SlurmId(msgspec.Struct, frozen=True, order=True, gc=False):
     def read(cls, shown: str, raw: str = "") -> Self:
         """Read ``JobID`` and ``JobIDRaw``, or squeue's ``%i`` and ``%A``, in either order.
 
-        Without the second, the number of an array's task is not known: `job` is then that of the
-        array, and for a component of a heterogeneous job that of the first. Raises DataError.
+        Without `raw`, the number of an array task is unknown: `job` is then the array's number,
+        and the first component's for a heterogeneous job. Raises DataError.
         """
         if raw in ("", shown):
             job, dot, step = shown.partition(".")
@@ -88,7 +88,7 @@ class SlurmId(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 class Allocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a job has on one node, or on each of several that are alike."""
+    """A job's resources on one node, or on each node of a uniform group."""
 
     node_list: str
     cpu_ids: str | None = None
@@ -96,11 +96,11 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     memory: int | None = None
     gres: str | None = None
     comment_gpus: tuple[str, ...] = ()
-    """PCI addresses, where a comment of the whole job lists such and nothing else."""
+    """PCI addresses, if the job's comment consists of them."""
 
 
 class LiveJob(msgspec.Struct, frozen=True, gc=False):
-    """A job that waits, runs or ended not long ago."""
+    """A job that is pending, running or has recently ended."""
 
     id: SlurmId
     name: str | None = None
@@ -108,84 +108,84 @@ class LiveJob(msgspec.Struct, frozen=True, gc=False):
     uid: int | None = None
     account: str | None = None
     partition: str | None = None
-    """While it waits it may be several, with commas between."""
+    """May be several while pending, separated by commas."""
     reservation: str | None = None
     state: str | None = None
     """One word in capitals, such as ``RUNNING``."""
     submit: int | None = None
     start: int | None = None
-    """While it waits, when it is expected to start."""
+    """The expected start while pending."""
     end: int | None = None
-    """While it runs, when its time limit ends it."""
+    """While running, when the time limit expires."""
     time_limit: float | None = None
-    """Infinite where there is none."""
+    """Infinite if unlimited."""
     priority: int | None = None
     node_list: str | None = None
     allocation: tuple[Allocation, ...] = ()
     nodes: int | None = None
-    """How many it has or, while it waits, needs at least."""
+    """The number allocated or, while pending, the minimum requested."""
     cpus: int | None = None
     memory_per_cpu: int | None = None
     memory_per_node: int | None = None
     req_tres: str | None = None
     alloc_tres: str | None = None
     oversubscribe: str | None = None
-    """``NO`` where it has its nodes to itself, else ``OK``, ``YES``, ``USER`` or ``MCS``."""
+    """``NO`` if its nodes are exclusive, else ``OK``, ``YES``, ``USER`` or ``MCS``."""
 
 
 class SacctRow(msgspec.Struct, frozen=True, gc=False):
-    """A row of sacct, sstat or slurmdbd: of a whole job, or of one of its steps.
+    """A row of sacct, sstat or slurmdbd: a whole job, or one of its steps.
 
-    Texts are as Slurm prints them; ``values.tres`` reads those of resources.
+    Texts are as Slurm prints them; ``values.tres`` parses the resource lists.
     """
 
     id: SlurmId
     job_name: str | None = None
-    """Of the step, in the row of a step."""
+    """In a step's row, the step's name."""
     user: str | None = None
-    """Empty in the row of a step."""
+    """Empty in a step's row."""
     account: str | None = None
     state: str | None = None
     """One word in capitals, such as ``CANCELLED``; None in rows of sstat."""
     submit: int | None = None
-    """In the row of a step, when the step began."""
+    """In a step's row, when the step began."""
     start: int | None = None
     end: int | None = None
     time_limit: float | None = None
-    """Infinite where there is none; None also where it is the partition's."""
+    """Infinite if unlimited; None also if the partition's limit applies."""
     partition: str | None = None
     reservation: str | None = None
     node_list: str | None = None
     """A list as ``formats.nodelist`` reads it; None if no nodes are assigned."""
     priority: int | None = None
-    """0 for a job that is held."""
+    """0 for a held job."""
     layout: str | None = None
     """How the tasks of a step are distributed, such as ``Block``."""
     req_cpus: int | None = None
     req_mem: int | None = None
-    """Of what `req_mem_of` names."""
+    """Per `req_mem_of`."""
     req_mem_of: str | None = None
     """``job``; until 20.11 ``cpu`` or ``node``."""
     req_nodes: int | None = None
     suspended: float | None = None
     exit_code: int | None = None
     exit_signal: int | None = None
-    """Which signal ended it, else 0; 125 stands for out of memory."""
+    """The signal that ended it, else 0; 125 means out of memory."""
     min_cpu: float | None = None
-    """The minimum CPU time of a task; as any measurement, of steps that have ended."""
+    """The minimum CPU time of a task; like all measurements, of ended steps only."""
     alloc_tres: str | None = None
     ave_cpu: float | None = None
     ave_disk_read: int | None = None
-    """Rounded to 0.01 MiB; `tres_usage_in_ave` and its like hold the exact ``fs/disk``."""
+    """Rounded to 0.01 MiB; `tres_usage_in_ave` etc. have the exact ``fs/disk``."""
     ave_disk_write: int | None = None
     ave_rss: int | None = None
-    """The mean of the tasks' peaks, rather than of their use over time."""
+    """The mean of the tasks' peaks, not of their use over time."""
     ave_vm_size: int | None = None
     elapsed: float | None = None
     """From start to end, without the time it was suspended."""
     system_cpu: float | None = None
     user_cpu: float | None = None
-    """With milliseconds below an hour, without any above."""
+    """In milliseconds below an hour, in whole seconds above."""
     max_rss: int | None = None
     max_vm_size: int | None = None
     cluster: str | None = None
@@ -195,23 +195,23 @@ class SacctRow(msgspec.Struct, frozen=True, gc=False):
     qos: str | None = None
     wckey: str | None = None
     cancelled_by: int | None = None
-    """The uid of who cancelled it; slurmctld forgets it when restarted."""
+    """The uid of the user who cancelled it; lost when slurmctld restarts."""
     alloc_cpus: int | None = None
     alloc_nodes: int | None = None
     ntasks: int | None = None
     req_tres: str | None = None
     cpu_time: float | None = None
-    """What was allocated, used or not: CPUs times `elapsed`."""
+    """Allocated CPUs times `elapsed`, used or not."""
     total_cpu: float | None = None
     consumed_energy: int | None = None
     tres_usage_in_ave: str | None = None
     tres_usage_in_tot: str | None = None
     tres_usage_out_ave: str | None = None
     oversubscribe: str | None = None
-    """As of ``LiveJob``; like `allocation` not sacct's, but scontrol's while it knows the job."""
+    """As in ``LiveJob``; like `allocation` from scontrol, while slurmctld knows the job."""
     allocation: tuple[Allocation, ...] = ()
     other: dict[str, str] = {}
-    """The cells of all other columns of a table, where not empty, by name in lower case."""
+    """Non-empty cells of all other columns, by name in lower case."""
 
     @property
     def is_step(self) -> bool:
@@ -219,7 +219,7 @@ class SacctRow(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def requested_memory(self) -> int | None:
-        """Bytes that the whole job asked for, whatever `req_mem` is of; None where unknown."""
+        """Bytes requested for the whole job, whatever `req_mem` is per; None if unknown."""
         if self.req_mem is None or self.req_mem_of == "job":
             return self.req_mem
         count = {"cpu": self.req_cpus, "node": self.req_nodes}.get(self.req_mem_of or "")
@@ -231,15 +231,15 @@ MAX_EXCERPT = 200
 
 
 class RejectedRow(NamedTuple):
-    """A row, record or JSON object that fits nothing; it costs nobody but itself."""
+    """A row, record or JSON object that cannot be parsed."""
 
     line: int
     """The number of its first line, from 1; in JSON the object's position in its list, from 0."""
     reason: str
     original: bytes
-    """As it was printed; only its beginning where it is longer than a record may be."""
+    """As printed; truncated if longer than a record may be."""
     offset: int = 0
-    """Of a dead letter; where in an output it was is not known."""
+    """Byte offset of a dead letter; unknown for outputs of commands."""
 
     @property
     def excerpt(self) -> str:
@@ -249,7 +249,7 @@ class RejectedRow(NamedTuple):
 
 @dataclass(slots=True)
 class ParsedOutput(Generic[Record]):
-    """What an output, or a chunk of it, held."""
+    """The records and rejected rows of an output or a chunk."""
 
     records: list[Record] = field(default_factory=list)
     rejected: list[RejectedRow] = field(default_factory=list)

@@ -1,13 +1,13 @@
-r"""Rows of a table whose cells nothing quotes: ``sacct -P``, ``squeue -o``, ``sinfo -o``.
+r"""Rows of a table with unquoted cells: ``sacct -P``, ``squeue -o``, ``sinfo -o``.
 
-A delimiter or a newline inside a text stands there as it is. What a row is follows from what its
-other cells can be:
+Delimiters and newlines inside texts are not escaped. Row boundaries are inferred from the types of
+the other cells:
 
-* A line with fewer delimiters than the header, or whose first cells cannot begin a row, goes on
-  from the line before it.
-* Where a row has too many delimiters, those columns absorb them that hold free text, so that every
-  other cell is what its column can hold. Where two neighbours could, the first of them gets their
-  text as a whole and the other nothing; where it matters more, the row is rejected.
+* A line with fewer delimiters than the header, or whose first cells cannot begin a row, continues
+  the line before it.
+* Excess delimiters are assigned to columns of free text such that every other cell is valid for
+  its column. If two adjacent text columns qualify, the first gets the whole text and the other is
+  empty; if another column lies between them, the row is rejected.
 """
 
 import functools
@@ -21,18 +21,18 @@ from ccpipe.errors import DataError
 from ccpipe.formats.slurm.records import RejectedRow
 
 MAX_RECORD = 2**20
-"""Bytes of a row with all its lines; a longer one is rejected."""
+"""Bytes of a row with all its lines; longer rows are rejected."""
 MAX_COLUMNS = 1000
 MAX_EXTRA = 1000
-"""Delimiters that a row may hold beyond those of its header."""
+"""Excess delimiters allowed in a row."""
 
 MAX_CHECKS = 2
-"""How many cells are looked at to see whether a line begins a row."""
-MAX_LOOKS = 8
-"""How often a row is looked at as a whole, to see whether it needs further lines."""
+"""Cells checked to decide whether a line begins a row."""
+MAX_ATTEMPTS = 8
+"""How often a row is aligned as a whole to decide whether it is complete."""
 
-Fits = Callable[[str], Any]
-"""Reads a cell; raises DataError or ValueError for what its column cannot hold."""
+CellReader = Callable[[str], Any]
+"""Reads a cell; raises DataError or ValueError if it is invalid for its column."""
 
 _NAME = re.compile(r"[A-Za-z0-9_:()/. *%-]*")
 
@@ -42,11 +42,11 @@ class Header:
     """The columns of a table."""
 
     names: tuple[str, ...]
-    """In lower case; what follows the last delimiter of a line that ends with one is named ""."""
+    """In lower case; the column after a trailing delimiter is named ""."""
     delimiter: str
     free: frozenset[str]
-    fits: Mapping[str, Fits]
-    """Of each column that does not take every text, what reads it."""
+    fits: Mapping[str, CellReader]
+    """The reader of each column that does not accept every text."""
 
     @property
     def last(self) -> int:
@@ -54,11 +54,11 @@ class Header:
 
     @functools.cached_property
     def lead(self) -> int:
-        """How many columns come before the first that may hold a newline."""
+        """The number of columns before the first that may contain a newline."""
         return next((i for i, name in enumerate(self.names) if name in self.free), self.last)
 
     @functools.cached_property
-    def _checks(self) -> list[tuple[int, Fits]]:
+    def _checks(self) -> list[tuple[int, CellReader]]:
         columns = enumerate(self.names[: max(self.lead, 1)])
         return [(i, self.fits[name]) for i, name in columns if name in self.fits][:MAX_CHECKS]
 
@@ -73,7 +73,7 @@ class Header:
         return reader is None or _takes(reader, cell)
 
 
-def _takes(reader: Fits, cell: str) -> bool:
+def _takes(reader: CellReader, cell: str) -> bool:
     try:
         reader(cell)
     except (DataError, ValueError):
@@ -82,10 +82,10 @@ def _takes(reader: Fits, cell: str) -> bool:
 
 
 def split_header(line: str, delimiter: str | None = None) -> tuple[tuple[str, ...], str]:
-    """Split the line of names, and find the delimiter: the first character that no name holds.
+    """Split the header line; the delimiter is its first character not allowed in names.
 
-    A byte order mark in front, which editors write, is not part of the first name. Raises
-    DataError if there is no delimiter, and more than one name.
+    A leading byte order mark, as editors write, is ignored. Raises DataError if there are several
+    names without a delimiter.
     """
     line = line.removeprefix("\ufeff")
     if delimiter is None:
@@ -111,20 +111,20 @@ def unique(names: Iterable[str]) -> tuple[str, ...]:
 
 
 class ColumnBlock(NamedTuple):
-    """Some rows, by column; a cell is as it was printed."""
+    """Some rows, by column; cells are as printed."""
 
     columns: tuple[Sequence[str], ...]
     lines: Sequence[int]
     """The number of each row's first line, from 1."""
     rejected: list[RejectedRow]
     is_utf8: bool = True
-    """If not, bytes that are not UTF-8 stand as lone surrogates."""
+    """If not, invalid bytes are lone surrogates."""
     is_plain: bool = False
-    """Whether each line has as many delimiters as the header, so that none was looked at."""
+    """Whether each line has as many delimiters as the header, so that no row was aligned."""
 
 
 class RowSplitter:
-    """Cuts bytes, as they come, into rows; holds back no more than one row."""
+    """Splits chunks of bytes into rows, buffering at most one row."""
 
     def __init__(self, header: Header, *, line: int = 1) -> None:
         self.header = header
@@ -134,12 +134,12 @@ class RowSplitter:
         self._is_utf8 = True
 
     def feed(self, chunk: bytes, *, is_last: bool = False) -> ColumnBlock:
-        """Return the rows that are complete; those that were held back too, if it is the last."""
+        """Return the complete rows; after the last chunk, also the buffered ones."""
         lines = self._complete_lines(chunk, is_last=is_last)
         is_too_long = len(self._rest) > MAX_RECORD
         block = self._rows(lines, is_last=is_last or is_too_long)
         if is_too_long:
-            reason = f"a row of more than {MAX_RECORD} bytes"
+            reason = f"row of more than {MAX_RECORD} bytes"
             block.rejected.append(RejectedRow(self._line, reason, self._rest[:MAX_RECORD]))
             self._rest, self._skips = b"", True
         return block
@@ -148,24 +148,25 @@ class RowSplitter:
         rows = [line.split(self.header.delimiter) for line in lines]
         sizes = [len(row) for row in rows]
         if sizes.count(len(self.header.names)) < len(sizes):
-            return self._odd_rows(lines, [size - 1 for size in sizes], is_last=is_last)
+            return self._irregular_rows(lines, [size - 1 for size in sizes], is_last=is_last)
         taken = len(lines) if is_last else max(len(lines) - 1, 0)
-        self._hold_back(lines[taken:])
+        self._push_back(lines[taken:])
         numbers = range(self._line, self._line + taken)
         self._line += taken
         return ColumnBlock(self._columns(rows[:taken]), numbers, [], self._is_utf8, is_plain=True)
 
-    def look_again(self, block: ColumnBlock) -> ColumnBlock:
-        """Look at each row of a block: some may not be whole for all their delimiters."""
+    def realign(self, block: ColumnBlock) -> ColumnBlock:
+        """Align each row of a block; some may be incomplete despite their delimiters."""
         if not (block.is_plain and block.lines):
             return block
         lines = [self.header.delimiter.join(row) for row in zip(*block.columns, strict=True)]
         counts = [self.header.last] * len(lines)
-        found = RowSplitter(self.header, line=block.lines[0])._odd_rows(lines, counts, is_last=True)  # noqa: SLF001
+        splitter = RowSplitter(self.header, line=block.lines[0])
+        found = splitter._irregular_rows(lines, counts, is_last=True)
         return found._replace(is_utf8=block.is_utf8, rejected=block.rejected + found.rejected)
 
     def _complete_lines(self, chunk: bytes, *, is_last: bool) -> list[str]:
-        if self._skips:  # the rest of a line that was too long
+        if self._skips:  # the rest of an oversized line
             end = chunk.find(b"\n") + 1
             if not end and not is_last:
                 return []
@@ -184,7 +185,7 @@ class RowSplitter:
             self._is_utf8 = False
         return text.removesuffix("\n").split("\n")
 
-    def _hold_back(self, lines: Sequence[str]) -> None:
+    def _push_back(self, lines: Sequence[str]) -> None:
         if lines:
             held = "".join(f"{line}\n" for line in lines)
             self._rest = held.encode("utf-8", "surrogateescape") + self._rest
@@ -192,7 +193,7 @@ class RowSplitter:
     def _columns(self, rows: Sequence[Sequence[str]]) -> tuple[Sequence[str], ...]:
         return tuple(zip(*rows, strict=True)) if rows else ((),) * len(self.header.names)
 
-    def _odd_rows(self, lines: list[str], counts: list[int], *, is_last: bool) -> ColumnBlock:
+    def _irregular_rows(self, lines: list[str], counts: list[int], *, is_last: bool) -> ColumnBlock:
         groups: list[tuple[int, int]] = []
         row = _Row(self.header)
         begin = 0
@@ -204,7 +205,7 @@ class RowSplitter:
         if is_last and begin < len(lines):
             groups.append((begin, len(lines)))
             begin = len(lines)
-        self._hold_back(lines[begin:])
+        self._push_back(lines[begin:])
         block = self._aligned(lines, groups)
         self._line += begin
         return block
@@ -224,14 +225,14 @@ class RowSplitter:
 
 
 class _Row:
-    """The lines of a row that may go on."""
+    """The lines of a row that may be incomplete."""
 
     def __init__(self, header: Header) -> None:
         self.header = header
         self.lines: list[str] = []
         self.delimiters = 0
         self.size = 0
-        self.looks = 0
+        self.attempts = 0
 
     def add(self, line: str, delimiters: int) -> None:
         self.lines.append(line)
@@ -239,7 +240,7 @@ class _Row:
         self.size += len(line) + 1
 
     def ends_before(self, line: str, delimiters: int) -> bool:
-        """Whether the next line, with so many delimiters, belongs to another row."""
+        """Whether the next line, with that many delimiters, belongs to another row."""
         header = self.header
         if self.size > MAX_RECORD:
             return True
@@ -250,9 +251,9 @@ class _Row:
         return header.names[-1] not in header.free and self._is_whole()
 
     def _is_whole(self) -> bool:
-        if self.delimiters < self.header.last or self.looks == MAX_LOOKS:
+        if self.delimiters < self.header.last or self.attempts == MAX_ATTEMPTS:
             return False
-        self.looks += 1
+        self.attempts += 1
         try:
             cells = align("\n".join(self.lines), self.header)
         except DataError:
@@ -265,13 +266,13 @@ def original_bytes(text: str) -> bytes:
 
 
 def align(original: str, header: Header) -> list[str]:
-    """Split a row into its cells, whatever delimiters its texts hold; none for an empty line.
+    """Split a row into cells, even if texts contain delimiters; no cells for an empty line.
 
-    Raises DataError if there are too few delimiters, or those in excess can stand in more than
-    one column that matters.
+    Raises DataError if there are too few delimiters, or excess ones could be in several columns
+    that are not all text.
     """
     if len(original) > MAX_RECORD:
-        raise DataError(f"a row of more than {MAX_RECORD} bytes")
+        raise DataError(f"row of more than {MAX_RECORD} bytes")
     if not original:
         return []
     cells = original.split(header.delimiter)
@@ -281,15 +282,15 @@ def align(original: str, header: Header) -> list[str]:
     if extra < 0:
         raise DataError(f"{len(cells)} fields where the header has {len(header.names)}")
     if extra > MAX_EXTRA:
-        raise DataError(f"{extra} delimiters more than the header has")
+        raise DataError(f"{extra} more delimiters than the header has")
     return _merged(cells, header, _offsets(cells, header, extra))
 
 
 def _offsets(cells: list[str], header: Header, extra: int) -> list[set[int]]:
-    """Say of each column at how many cells beyond its position it can begin.
+    """Return, for each column, at how many cells beyond its position it can begin.
 
-    Any choice that ends with the last cell: first those that the columns to the left allow, then
-    of them those that the columns to the right allow.
+    A pass from the left finds the offsets that the columns before allow, a pass from the right
+    keeps those that the columns behind allow.
     """
     width = len(header.names)
     is_free = [name in header.free for name in header.names]
@@ -314,8 +315,8 @@ def _offsets(cells: list[str], header: Header, extra: int) -> list[set[int]]:
 def _merged(cells: list[str], header: Header, offsets: list[set[int]]) -> list[str]:
     if not all(offsets):
         raise DataError(
-            f"{len(cells)} fields where the header has {len(header.names)}, and no text that the"
-            " delimiters in excess could belong to"
+            f"{len(cells)} fields where the header has {len(header.names)}, and no text column"
+            " for the excess delimiters"
         )
     merged: list[str] = []
     column = 0
@@ -326,8 +327,8 @@ def _merged(cells: list[str], header: Header, offsets: list[set[int]]) -> list[s
         ambiguous = header.names[column:end]
         if len(ambiguous) > 1 and not header.free.issuperset(ambiguous):
             raise DataError(
-                f"{len(cells)} fields where the header has {len(header.names)}: the delimiters in"
-                f" excess can stand in more than one of the columns {', '.join(ambiguous):.200}"
+                f"{len(cells)} fields where the header has {len(header.names)}: the excess"
+                f" delimiters could be in more than one of the columns {', '.join(ambiguous):.200}"
             )
         first, beyond = column + min(offsets[column]), end + min(offsets[end])
         merged.append(header.delimiter.join(cells[first:beyond]))

@@ -1,13 +1,13 @@
 """The text of Slurm's commands about jobs: ``sacct -P``, ``sstat -P``, ``squeue`` and ``scontrol``.
 
-The first three print tables with a delimiter between their cells: any columns in any order, with or
-without a line of names. Squeue's own table, cut off and aligned by blanks, loses names and is not
-read. Ask Slurm for ``SLURM_TIME_FORMAT=%s``, and for a delimiter that no text holds.
+The first three print tables of delimited cells: any columns in any order, with or without a header
+line. squeue's default table truncates cells and is not supported. Prefer
+``SLURM_TIME_FORMAT=%s``, and a delimiter that no text contains.
 
-``scontrol -d show job`` prints which CPUs and GPUs a job has on each node, in records of
-``Key=value`` pairs on several lines. Nothing is quoted, and a value that users write may look like
-more keys: it ends its line. Where a key occurs twice, nobody can say which one is true, and the
-record is rejected. So are records on one line, as ``-o`` prints them.
+``scontrol -d show job`` prints a job's CPUs and GPUs on each node, as multi-line records of
+``Key=value`` pairs. Nothing is quoted, and a user-written value, the last of its line, may look
+like more keys. Records in which a key occurs twice are ambiguous and rejected; so are records on
+one line, as printed by ``-o``.
 
 Source: sacct(1), sstat(1), squeue(1), scontrol(1); ``src/sacct/sacct.c`` and ``print.c`` of Slurm
 20.11 to 26.05; ``src/squeue/print.c`` and ``src/api/job_info.c`` of 22.05,
@@ -35,7 +35,7 @@ from ccpipe.formats.slurm.records import (
     SacctRow,
     SlurmId,
 )
-from ccpipe.formats.slurm.table import MAX_RECORD, Fits, original_bytes
+from ccpipe.formats.slurm.table import MAX_RECORD, CellReader, original_bytes
 from ccpipe.formats.slurm.values import (
     SECOND,
     TimeReader,
@@ -59,7 +59,7 @@ _SACCT_FREE = (
     "systemcomment", "submitline", "workdir", "container",
 )  # fmt: skip
 """Columns of free text that no field reads."""
-_SACCT_FITS: dict[str, Fits] = {
+_SACCT_FITS: dict[str, CellReader] = {
     "jobid": SlurmId.read,
     "jobidraw": SlurmId.read,
     "derivedexitcode": exit_code,
@@ -67,11 +67,11 @@ _SACCT_FITS: dict[str, Fits] = {
     **dict.fromkeys(("planned", "reserved"), duration),
     **dict.fromkeys(("avepages", "maxpages", "maxdiskread", "maxdiskwrite"), volume),
 }
-"""What distinguishes columns from free text beside them, of those that no field reads alone."""
+"""Readers of columns that no field reads alone, to distinguish them from adjacent free text."""
 
 
 def _part(read: Callable[[str], tuple[Any, Any] | None], index: int) -> Callable[[str], Any]:
-    """Return what reads one of the two values that a cell holds."""
+    """Return a reader of one of the two values of a cell."""
 
     def read_part(cell: str) -> Any:
         found = read(cell)
@@ -139,7 +139,7 @@ _RESOURCES = (
 
 
 class SacctReader(TableReader[SacctRow]):
-    """Reads the rows of sacct or sstat as their bytes come, in bounded memory."""
+    """Incremental reader of sacct or sstat, in bounded memory."""
 
     def __init__(
         self,
@@ -148,17 +148,17 @@ class SacctReader(TableReader[SacctRow]):
         delimiter: str | None = None,
         zone: tzinfo | None = None,
     ) -> None:
-        """Read rows of these `columns`, or of those that the first line names.
+        """Read rows of these `columns`; by default, the first line is the header.
 
-        Without a `delimiter` it is the first character of that line that no name holds, else
-        ``|``. Local times are those of `zone`, see ``timestamp``; without one, rows that have any
-        are rejected.
+        The default `delimiter` is the header's first character that cannot be part of a name,
+        else ``|``. Local times are in `zone`, see ``TimeReader``; without it, rows with local
+        times are rejected.
         """
         self._time = TimeReader(zone)
-        ways = sacct_fields(self._time)
+        fields = sacct_fields(self._time)
         super().__init__(
             SacctRow,
-            ways,
+            fields,
             free=_SACCT_FREE,
             fits={**_SACCT_FITS, "eligible": self._time},
             rest="other",
@@ -167,11 +167,11 @@ class SacctReader(TableReader[SacctRow]):
         )
 
     def _corrected(self, records: list[SacctRow], columns: Columns) -> list[SacctRow]:
-        """Choose among the times that came twice, as clocks were set back."""
+        """Resolve ambiguous local times, which occur when clocks are set back."""
         if not self._time.has_repeats:
             return records
         cells = {
-            source.field.name: columns[source.places[0]]
+            source.field.name: columns[source.indices[0]]
             for source, _ in self._sources
             if source and source.field.name in _TIMES
         }
@@ -182,10 +182,10 @@ class SacctReader(TableReader[SacctRow]):
 
 
 def with_order(row: SacctRow, second: Mapping[str, int | None]) -> SacctRow:
-    """Choose the times of a row, of which some can also be the `second` one.
+    """Resolve the times of a row, some of which may instead be the `second` one.
 
-    The first choice is taken that is in order (submit, start, end) and has the elapsed
-    time right; where none has, the first that is in order; where none is, the row is left.
+    Takes the first combination in order (submit, start, end) that fits the elapsed time, else the
+    first in order, else leaves the row unchanged.
     """
     choices = []
     for name in _TIMES:
@@ -212,10 +212,10 @@ def _is_elapsed(row: SacctRow, start: int | None, end: int | None) -> bool:
 def read_sacct(
     stream: ReadableStream, *, zone: tzinfo | None = None
 ) -> Iterator[ParsedOutput[SacctRow]]:
-    """Read ``sacct -P`` piece by piece, or ``sacct --json`` as a whole, since it is one document.
+    """Read ``sacct -P`` in chunks, or ``sacct --json`` as a whole.
 
-    Local times of the text are those of `zone`. Raises DataError if it is neither, and where the
-    stream is damaged.
+    Local times of the text are in `zone`. Raises DataError if the input is neither, or the stream
+    is damaged.
     """
     piece = read_piece(stream).removeprefix(BOM_UTF8)
     if piece.lstrip()[:1] == b"{":
@@ -238,7 +238,7 @@ _SQUEUE_FREE = (
 
 
 def _priority(*cells: str) -> int | None:
-    """Read the whole number among the columns of this name; another may hold a fraction of 1."""
+    """Read the integer among the columns of this name; another may have a fraction of 1."""
     return next((whole(cell) for cell in cells if "." not in cell), None)
 
 
@@ -267,7 +267,7 @@ _SQUEUE_WORDS = ("user", "account", "partition", "reservation")
 
 
 class SqueueReader(TableReader[LiveJob]):
-    """Reads the jobs of squeue as its bytes come, in bounded memory."""
+    """Incremental reader of squeue, in bounded memory."""
 
     def __init__(
         self,
@@ -293,7 +293,7 @@ _SCONTROL_FREE = frozenset({
     "JobName", "Command", "SubmitLine", "WorkDir", "AdminComment", "SystemComment", "Comment",
     "Extra", "StdErr", "StdIn", "StdOut", "Container", "CrontabSpec", "BurstBuffer",
 })  # fmt: skip
-"""Keys whose values users write; each ends its line."""
+"""Keys with user-written values; each is the last of its line."""
 _REPEATED = frozenset({"Nodes", "CPU_IDs", "Mem", "GRES", "GRES_IDX"})
 """Keys that occur once for each group of nodes."""
 _ADDRESS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]"
@@ -305,7 +305,7 @@ class KeyValues(NamedTuple):
 
     values: dict[str, str]
     groups: list[dict[str, str]]
-    """Of the repeated keys, each time the first of them occurs."""
+    """The repeated keys of each group of nodes."""
 
     def get(self, key: str) -> str:
         return self.values.get(key, "")
@@ -315,9 +315,9 @@ class KeyValues(NamedTuple):
 
 
 def read_scontrol(payload: bytes, *, zone: tzinfo | None = None) -> ParsedOutput[LiveJob]:
-    """Read the records of an output; times are those of `zone`.
+    """Read the records of an output, with local times in `zone`.
 
-    Without a zone, jobs with local times are rejected. Of the number only the job's own is read.
+    Without a zone, jobs with local times are rejected. Array and het numbers are not read.
     """
     time = TimeReader(zone)
     reading: ParsedOutput[LiveJob] = ParsedOutput()
@@ -344,11 +344,11 @@ def _records(payload: bytes) -> Iterator[tuple[int, str]]:
 
 
 def parse_record(record: str) -> KeyValues:
-    """Read one record; raises DataError if it is none, or a key occurs twice."""
+    """Parse one record; raises DataError if it is malformed, or a key occurs twice."""
     if not record.startswith("JobId="):
-        raise DataError("no record of scontrol: it does not begin with JobId=")
+        raise DataError("not a record of scontrol (expected JobId=…)")
     if len(record) > MAX_RECORD:
-        raise DataError(f"a record of more than {MAX_RECORD} bytes")
+        raise DataError(f"record of more than {MAX_RECORD} bytes")
     pairs = (pair for line in _LINE.split(record) for pair in _pairs(line))
     values: dict[str, str] = {}
     groups: list[dict[str, str]] = []
@@ -358,7 +358,7 @@ def parse_record(record: str) -> KeyValues:
                 groups.append({})
             groups[-1][key] = value
         elif key in values:
-            raise DataError(f"{key} stands twice, so that one of them is part of a text")
+            raise DataError(f"{key} occurs twice, so one of them is part of a text")
         else:
             values[key] = value
     return KeyValues(values, groups)
@@ -408,12 +408,12 @@ def _read(record: KeyValues, reader: Callable[[str], _Value], key: str) -> _Valu
 
 def _state(job: KeyValues) -> str | None:
     if not job.get("JobState"):
-        raise DataError("no JobState: the record is cut off, or on one line")
+        raise DataError("no JobState: record truncated, or on one line")
     return _read(job, job_state, "JobState")
 
 
 def _comment_gpus(job: KeyValues) -> tuple[str, ...]:
-    """Return the PCI addresses that a comment consists of; users write only the second one."""
+    """Return the PCI addresses in a comment; only the second comment is written by users."""
     comments = (job.get("AdminComment"), job.get("Comment"))
     found = next(filter(_ADDRESSES.fullmatch, comments), "")
     return tuple(dict.fromkeys(found.split(","))) if found else ()

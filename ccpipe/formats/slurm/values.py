@@ -1,8 +1,7 @@
 """Times, numbers, durations, volumes, resources and states as Slurm's commands print them.
 
-Each function reads one cell and returns None where Slurm prints that there is nothing; for what it
-cannot be it raises DataError. Units are always the same: seconds, bytes, joules; times are
-nanoseconds since the epoch.
+Each function reads one cell, returns None for Slurm's placeholders of missing values, and raises
+DataError for invalid cells. Units: seconds, bytes, joules; times are nanoseconds since the epoch.
 
 Source: ``slurmdb_make_tres_string_from_simple``, ``gres_sock_str``, ``job_state_string``,
 ``node_state_string`` and ``node_state_string_compact`` of Slurm 26.05; slurm.conf(5),
@@ -30,26 +29,25 @@ _HOUR = 14
 _LOCAL = 19
 """Characters of ``2026-11-20T10:32:28``."""
 _MAX_HOURS = 10_000
-"""Hours that a reader remembers: more than a year."""
+"""Hours cached per reader: more than a year."""
 
 
 class TimeReader:
-    """Reads local times of one zone, seconds since the epoch, and times with their own offset.
+    """Reads local times in one zone, seconds since the epoch, and times with their own offset.
 
-    Slurm prints local time without a zone, unless ``SLURM_TIME_FORMAT`` asks for something better:
-    ``%s`` prints seconds since the epoch. Local time is read in the zone of the machine that
-    printed it, with that zone's offset at the time itself. When clocks are set back, an hour comes
-    twice: the first of both is taken, and ``second`` returns the other.
+    By default Slurm prints local time without a zone; ``SLURM_TIME_FORMAT=%s`` prints seconds since
+    the epoch. `zone` must be the printing machine's; its offset at that time applies. An hour
+    repeated when clocks are set back is read as the first of both; ``second`` returns the other.
 
-    Whatever else is no time raises DataError, as do local times without a zone.
+    Raises DataError for invalid times, and for local times without a zone.
     """
 
     def __init__(self, zone: tzinfo | None = None) -> None:
         self.zone = zone
         self.has_repeats = False
-        """Whether a time was read that came twice, as clocks were set back."""
+        """Whether an ambiguous local time was read."""
         self.hours: dict[str, int] = {}
-        """When the hours begin that were read last, by their first characters."""
+        """The starts of recently read hours, by the first characters of the times."""
 
     def __call__(self, cell: str) -> int | None:
         """Return nanoseconds since the epoch; None for ``Unknown``, ``None``, ``N/A`` and 0."""
@@ -71,7 +69,7 @@ class TimeReader:
             return [self(cell) for cell in cells]
 
     def second(self, cell: str) -> int | None:
-        """Return the later time that a local time can be; None if it is one only."""
+        """Return the later meaning of an ambiguous local time; None if it is unambiguous."""
         if len(cell) != _HOUR + 5 or cell[_HOUR:] not in _CLOCK or self.zone is None:
             return None
         time = datetime.fromisoformat(cell)
@@ -95,7 +93,7 @@ class TimeReader:
 
     def _local(self, cell: str, time: datetime) -> int:
         if self.zone is None:
-            raise DataError(f"local time {cell!r:.40}, and no zone to read it in")
+            raise DataError(f"local time {cell!r:.40} without a zone to read it in")
         if len(cell) != _HOUR + 5 or cell[_HOUR:] not in _CLOCK:
             raise ValueError(cell)
         offsets = {
@@ -104,7 +102,7 @@ class TimeReader:
         }
         if any(second < first for first, second in offsets):
             self.has_repeats = True
-        if len(offsets) == 1:  # else the clocks change within the hour
+        if len(offsets) == 1:  # else the offset changes within the hour
             if len(self.hours) >= _MAX_HOURS:
                 self.hours.clear()
             hour = time.replace(minute=0, second=0)
@@ -123,7 +121,7 @@ ABSENT = frozenset({
     "", "N/A", "n/a", "NA", "N/S", "n/s", "(null)", "None", "NONE", "none", "Unknown", "UNKNOWN",
     "unknown", "None assigned", "NOT_SET", "INVALID", "Partition_Limit",
 })  # fmt: skip
-"""How Slurm prints that there is no value; a duration that makes no sense is ``INVALID``."""
+"""Slurm's placeholders for missing values; ``INVALID`` is an implausible duration."""
 
 INFINITE = frozenset({"UNLIMITED", "Unlimited", "unlimited", "INFINITE", "infinite"})
 
@@ -134,11 +132,11 @@ _HOURS = {f"{hours:02}:": hours * 3600 for hours in range(24)}
 _SIXTIES = {f"{n // 60:02}:{n % 60:02}": n for n in range(3600)}
 _THOUSANDTHS = {f"{n:03}": n for n in range(1000)}
 _EXIT = re.compile(r"([0-9]{1,10})(?::([0-9]{1,10}))?")
-_BINARY: Mapping[str, int] = {letter: 1024**power for power, letter in enumerate("KMGTPEZ", 1)}
-_DECIMAL: Mapping[str, int] = {letter: 1000**power for power, letter in enumerate("KMGTPEZ", 1)}
+_BINARY: Mapping[str, int] = {suffix: 1024**power for power, suffix in enumerate("KMGTPEZ", 1)}
+_DECIMAL: Mapping[str, int] = {suffix: 1000**power for power, suffix in enumerate("KMGTPEZ", 1)}
 _MAX_DIGITS = 20
 _NEVER_SET = str(2**64 - 2)[:18]
-"""How a double shows Slurm's mark for a number that was never set, and what is near to it."""
+"""The first digits of Slurm's sentinel for an unset number, printed as a double."""
 
 
 def text(cell: str) -> str | None:
@@ -154,7 +152,7 @@ def whole(cell: str) -> int | None:
 
 
 def count(cell: str) -> int | None:
-    """Read a number of nodes, CPUs or tasks: ``4``, ``1.50K``; of ``2-4`` the first."""
+    """Read a number of nodes, CPUs or tasks: ``4``, ``1.50K``; ``2-4`` is 2."""
     if cell in ABSENT:
         return None
     minimum, dash, maximum = cell.partition("-")
@@ -166,10 +164,10 @@ def count(cell: str) -> int | None:
 def duration(cell: str) -> float | None:
     """Read seconds from ``[days-[hours:]]minutes:seconds[.fraction]``.
 
-    Without a fraction they are an int; ``UNLIMITED`` is infinite; ``Partition_Limit``, ``NOT_SET``
-    and ``INVALID`` are None.
+    An int without a fraction; infinite for ``UNLIMITED``; None for ``Partition_Limit``,
+    ``NOT_SET`` and ``INVALID``.
     """
-    try:  # MM:SS.mmm and HH:MM:SS, which nearly all are
+    try:  # MM:SS.mmm and HH:MM:SS, nearly all cells
         if cell[5:6] == ".":
             return (_SIXTIES[cell[:5]] * 1000 + _THOUSANDTHS[cell[6:]]) / 1000
         return _HOURS[cell[:3]] + _SIXTIES[cell[3:]]
@@ -199,9 +197,9 @@ def minutes(cell: str) -> float | None:
 
 
 def volume(cell: str, unit: int = 1, factors: Mapping[str, int] = _BINARY) -> int | None:
-    """Read bytes from ``93585K``, ``76.50M`` or ``2G``: each letter is a factor of 1024.
+    """Read bytes from ``93585K``, ``76.50M`` or ``2G``: suffixes are powers of 1024.
 
-    Without a letter the number counts in `unit`.
+    Without a suffix the number is in `unit`.
     """
     factor = factors.get(cell[-1:])
     digits = cell if factor is None else cell[:-1]
@@ -221,16 +219,15 @@ def megabytes(cell: str) -> int | None:
 
 
 def decimal(cell: str) -> int | None:
-    """Read joules or hertz from ``17.80K``: each letter is a factor of 1000."""
+    """Read joules or hertz from ``17.80K``: suffixes are powers of 1000."""
     return volume(cell, 1, _DECIMAL)
 
 
 def requested_memory(cell: str) -> tuple[int, str] | None:
-    """Read ``ReqMem`` into bytes and what they are of: ``job``, ``cpu`` or ``node``.
+    """Read ``ReqMem`` into bytes and their scope: ``job``, ``cpu`` or ``node``.
 
-    ``600M`` is of the whole job (21.08 and later), ``300Mc`` of each CPU and ``2Gn`` of each node
-    (until 20.11). A number that was never set, which sacct of 22.05 prints of some jobs that lost
-    their node, is None.
+    ``600M`` is for the whole job (21.08 and later), ``300Mc`` per CPU and ``2Gn`` per node (until
+    20.11). Unset numbers, which sacct of 22.05 prints for some jobs that lost nodes, give None.
     """
     if cell.startswith(_NEVER_SET):
         return None
@@ -282,14 +279,14 @@ _NODE_STATE = re.compile(r"([A-Z][A-Z_]*)([*~#!%$@^+-]?)")
 
 
 def job_state(cell: str) -> str | None:
-    """Read a job's state, whole or as a code; who cancelled it is another question."""
+    """Read a job's state, in full or as a code; ``cancelled_by`` returns who cancelled it."""
     if cell in ABSENT:
         return None
     return JOB_CODES.get(cell) or _job_state(cell)[1]
 
 
 def cancelled_by(cell: str) -> int | None:
-    """Return the uid of ``CANCELLED by 1000``; None if nobody is named."""
+    """Return the uid of ``CANCELLED by 1000``; None without a uid."""
     if " " not in cell or cell in ABSENT:
         return None
     return int(_job_state(cell)[2])
@@ -303,10 +300,10 @@ def _job_state(cell: str) -> re.Match[str]:
 
 
 def node_states(cell: str) -> tuple[str, ...]:
-    """Read a node's state and its flags, the state first.
+    """Read a node's state, followed by its flags.
 
-    ``down+drain``, as *StateComplete* and scontrol print it, is split; ``drain*``, as sinfo prints
-    it, is ``DRAINED`` and ``NOT_RESPONDING``.
+    ``down+drain``, as printed by *StateComplete* and scontrol, is split; sinfo's ``drain*`` is
+    ``DRAINED`` and ``NOT_RESPONDING``.
     """
     if cell in ABSENT - {"Unknown", "UNKNOWN", "unknown"}:
         return ()
@@ -340,14 +337,14 @@ class Gres(msgspec.Struct, frozen=True, gc=False):
     type: str | None
     count: int
     indices: tuple[int, ...]
-    """Which of the node's devices; empty where Slurm does not print them."""
+    """Indices of the node's devices; empty if Slurm does not print them."""
 
 
 def tres(text: str | None) -> dict[str, float]:
     """Read ``name=amount`` pairs: bytes, joules, counts; CPU time of usage columns in seconds.
 
-    The names are Slurm's. A typed resource also stands without its type (``gres/gpu``), so that
-    they are not to be added up. Amounts that were never set are left out.
+    The names are Slurm's. A typed resource also occurs without its type (``gres/gpu``): do not add
+    both. Unset amounts are omitted.
     """
     if text is None or text in ABSENT:
         return {}
@@ -376,7 +373,7 @@ def gpu_count(text: str | None) -> int:
 
 
 def gres(text: str | None) -> list[Gres]:
-    """Read ``gpu:a100:2(IDX:0-1),mps:100``, with or without ``gres:`` or ``gres/`` in front."""
+    """Read ``gpu:a100:2(IDX:0-1),mps:100``, with or without the prefix ``gres:`` or ``gres/``."""
     if text is None or text in ABSENT:
         return []
     return [_gres(element) for element in _split(text)]
@@ -411,12 +408,12 @@ def _gres(element: str) -> Gres:
 
 
 def index_list(text: str | None) -> tuple[int, ...]:
-    """Read ``0-3,8`` into its numbers, at most ``MAX_INDICES``; empty if there are none."""
+    """Read the numbers of ``0-3,8``, at most ``MAX_INDICES``; empty for placeholders."""
     if text is None or text in ABSENT:
         return ()
     spans = [_range(element) for element in text.split(",")]
     if sum(map(len, spans)) > MAX_INDICES:
-        raise DataError(f"{text!r:.60} holds more than {MAX_INDICES} numbers")
+        raise DataError(f"{text!r:.60}: more than {MAX_INDICES} numbers")
     return tuple(itertools.chain.from_iterable(spans))
 
 

@@ -1,8 +1,8 @@
 """Profiles of Slurm's jobs: time series of energy, file systems, network and tasks, as HDF5 files.
 
-The modern layout (Slurm 15.08 to today) is read and written, the legacy one (2.6 to 14.11) is read.
-Both need h5py and numpy, of the extra ``profile``. A process of its own reads with h5py: only
-``writer`` and ``merge`` load it.
+Reads and writes the modern layout (Slurm 15.08 to today), reads the legacy one (2.6 to 14.11).
+Requires h5py and numpy, of the extra ``profile``. Files are read with h5py in a separate process;
+in this one only ``writer`` and ``merge`` import it.
 
 Source: Slurm Profile Accounting Plugin API, and the files that Slurm 22.05 and 24.11 write.
 """

@@ -1,8 +1,8 @@
-"""Named rules that correct what Slurm's plug-ins get wrong; none is ever applied unasked.
+"""Named rules that correct errors of Slurm's plug-ins; none is applied by default.
 
-A profile file does not say which plug-in of which version of Slurm wrote it, so whoever reads it
-has to: ``table.with_rules(CORRECTIONS["network_swapped"].apply)``. ``recognize`` says which rules
-a table looks like needing.
+A profile file does not record the plug-in and version of Slurm that wrote it, so the caller selects
+the rules: ``table.with_rules(CORRECTIONS["network_swapped"].apply)``. ``recognize`` returns the
+rules that a table seems to need.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,27 +26,27 @@ PACKETS_PER_UNIT = 65_536
 
 MAX_PACKET = 65_536
 MIN_ROWS = 4
-"""Fewer say nothing about the shape of a series."""
+"""Rows needed to judge the shape of a series."""
 MIN_PACKET = 20
-"""Bytes that one packet of InfiniBand or Ethernet can have, about."""
+"""Approximate minimum bytes of an InfiniBand or Ethernet packet."""
 
 
 class Correction(msgspec.Struct, frozen=True):
-    """One rule."""
+    """A correction rule."""
 
     name: str
     series: str
-    """It is meant for tables of this series."""
+    """The series whose tables it applies to."""
     fields: tuple[SeriesField, ...]
-    """What it changes; other fields, and tables without these, stay as they are."""
+    """The fields it changes; tables without them are left unchanged."""
     summary: str
     apply: Rule
     suspects: Callable[[Records], bool]
-    """Whether rows look like needing it."""
+    """Whether rows seem to need it."""
 
 
 def recognize(table: Table) -> list[str]:
-    """Return the names of the corrections that the first rows of a table look like needing."""
+    """Return the names of the corrections that a table seems to need, by its first rows."""
     block = next(table.blocks(), None)
     if block is None:
         return []
@@ -60,7 +60,7 @@ def recognize(table: Table) -> list[str]:
 
 
 def swap_network(blocks: Iterator[Records]) -> Iterator[Records]:
-    """Put bytes and packets where they belong, in files of the plug-in sysfs (all versions)."""
+    """Swap bytes and packets back, in files of the plug-in sysfs (all versions)."""
     for block in blocks:
         found = block.copy()
         for packets, mebibytes in (("PacketsIn", "InMB"), ("PacketsOut", "OutMB")):
@@ -88,8 +88,8 @@ def _looks_swapped(block: Records) -> bool:
 def from_node_counters(blocks: Iterator[Records]) -> Iterator[Records]:
     """Take differences of Lustre's counters of the node, which Slurm 18.08 to 25.05 write.
 
-    The first row is 0 and the second one shows what the node counted before the step began, so
-    the changes in both are unknown and become 0.
+    The first row is 0 and the second includes the node's count before the step, so the changes in
+    both are unknown and become 0.
     """
     first: Records | None = None
     before: Records | None = None

@@ -1,9 +1,9 @@
-"""Takes series out of profiles: as CSV in sh5util's own form, and as plain records.
+"""Extracts series from profiles: as CSV in sh5util's format, and as plain records.
 
-Where sh5util is right, the CSV is the same to the byte. It differs where sh5util prints a sentinel
-as a number (here: nothing), puts the fields of another version of Slurm into the wrong columns,
-starts the maximum of negative numbers at 0, lets sums overflow, or gives up because one step lacks
-the series (here: the rest is extracted).
+The CSV is identical to sh5util's, to the byte, except for sh5util's errors: it prints sentinels as
+numbers (here: empty), puts the fields of another version of Slurm into the wrong columns, starts
+the maximum of negative numbers at 0, lets sums overflow, and fails if one step lacks the series
+(here: the rest is extracted).
 """
 
 import enum
@@ -23,7 +23,7 @@ Value = int | float | str | None
 
 
 class Level(enum.StrEnum):
-    """What a row stands for."""
+    """The scope of a row."""
 
     NODE_TIME_SERIES = "Node:TimeSeries"
     NODE_TOTALS = "Node:Totals"
@@ -32,7 +32,7 @@ class Level(enum.StrEnum):
 
 
 def parse_level(text: str) -> Level:
-    """Return the level of that name, in upper or lower case; raise DataError for another one."""
+    """Return the level of that name, in upper or lower case; raises DataError if unknown."""
     for level in Level:
         if level.lower() == text.lower():
             return level
@@ -60,9 +60,9 @@ def extract_csv(
 ) -> Iterator[bytes]:
     """Write tables of one series as CSV, in pieces.
 
-    Numbers that stand for none are left empty, and do not count in totals; `sentinels` treats them
-    as sh5util does, like any number. Raises DataError for tables of several series;
-    DamagedProfileError if rows cannot be read.
+    Missing values are left empty and do not count in totals; with `sentinels` they are treated as
+    numbers, like sh5util does. Raises DataError for tables of several series; DamagedProfileError
+    if rows cannot be read.
     """
     _check(tables)
     fields = common_fields(tables)
@@ -84,9 +84,9 @@ def extract_csv(
 def extract_records(
     tables: Sequence[Table], level: Level = Level.NODE_TIME_SERIES
 ) -> Iterator[dict[str, Value]]:
-    """Return the same rows as plain records, with the columns' names; None stands for no value.
+    """Return the same rows as records by column name, with None for missing values.
 
-    Raises DataError, DamagedProfileError as ``extract_csv`` does.
+    Raises DataError and DamagedProfileError like ``extract_csv``.
     """
     _check(tables)
     fields = common_fields(tables)
@@ -110,7 +110,7 @@ def extract_records(
 
 class _TotalRow(msgspec.Struct):
     table: Table
-    """The first one, which says the types."""
+    """The first one, which has the types."""
     keys: dict[str, str]
     elapsed: int | None
     totals: dict[str, FieldTotal]
@@ -188,7 +188,7 @@ def _key(table: Table) -> dict[str, str]:
 
 
 def _key_names(tables: Sequence[Table], level: Level) -> list[str]:
-    """Return the columns that say what a row belongs to."""
+    """Return the columns that identify a row."""
     runs = {table.node_step.run for table in tables}
     tasks = any(table.task is not None for table in tables)
     step = [*(["Run"] if len(runs) > 1 else []), "Step"]
@@ -204,7 +204,7 @@ def _check(tables: Sequence[Table]) -> None:
 
 
 def csv_text(text: str) -> str:
-    """Quote a text where it would break a line of CSV."""
+    """Quote a text if CSV requires it."""
     if any(mark in text for mark in ',"\r\n'):
         doubled = text.replace('"', '""')
         return f'"{doubled}"'
@@ -223,7 +223,7 @@ def samples(
 ) -> Iterator[list[Message]]:
     """Yield each sample as metrics, tagged as ``ccpipe step --publish`` does.
 
-    `job` is the job of tables whose file does not say it.
+    `job` is the job of tables whose file does not name it.
     """
     for table in tables:
         step = table.node_step

@@ -1,10 +1,9 @@
-"""HDF5 files, read by libhdf5 in a process of its own.
+"""HDF5 files, read by libhdf5 in a separate process.
 
-``libhdf5`` trusts what it reads. Of some 10 000 real profile files with a few bytes changed, two
-made version 2.0 abort with a corrupted heap; profile files belong to users, and whoever merges
-them is often somebody else. So one process (``hdf5_process``) reads the files of this one, object
-by object as they are asked for: where it crashes, the object that it was reading is damaged, and
-the next request starts it again.
+``libhdf5`` trusts its input. Of some 10 000 real profile files with a few bytes changed, two made
+version 2.0 abort with a corrupted heap; profile files belong to users, and are often merged by
+another user. So a separate process (``hdf5_process``) reads the files, object by object on request:
+if it crashes, the requested object is reported as damaged, and the next request restarts it.
 """
 
 import atexit
@@ -34,17 +33,17 @@ Value = int | float | str
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 SUPERBLOCK = 96
-"""Bytes; all that Slurm's plug-in has on disk while a step runs."""
+"""Bytes; all that Slurm's plug-in writes until the step ends."""
 
 MAX_CRASHES = 3
-"""Of libhdf5 with one file, before nothing more of it is read."""
+"""Crashes of libhdf5 with one file before it is given up."""
 
 HEAD = 8
-"""Bytes before each message between the processes: its length."""
+"""Bytes of the length before each message between the processes."""
 
 
 class ProfileError(DataError):
-    """A profile file, or one place in it, cannot be read; the rest of it may be sound."""
+    """A profile file, or an object in it, cannot be read; the rest may be intact."""
 
     def __init__(self, path: str | PathLike[str], reason: str, where: str = "") -> None:
         self.path = os.fspath(path)
@@ -54,40 +53,40 @@ class ProfileError(DataError):
 
 
 class LiveProfileError(ProfileError):
-    """Slurm's plug-in keeps everything in memory until the step ends: nothing can be read yet."""
+    """The step still runs: Slurm's plug-in keeps everything in memory until it ends."""
 
 
 class DamagedProfileError(ProfileError):
-    """The bytes contradict each other or the end of the file."""
+    """The file is inconsistent or truncated."""
 
 
 class ForeignProfileError(ProfileError):
-    """The file is no HDF5 file, or holds something else than a profile."""
+    """Not an HDF5 file, or not a profile."""
 
 
 class ObjectRequest(msgspec.Struct, array_like=True):
-    """What to read."""
+    """A request to read an object, or to close a file."""
 
     file: int
-    """Its number, by which the process keeps it open."""
+    """Identifies the open file in the process."""
     path: bytes
     inode: tuple[int, int]
     name: str
     """The object's path in the file; empty to close the file."""
     start: int = 0
     stop: int | None = None
-    """Of the rows to read; None describes the object."""
+    """End of the rows to read; None describes the object."""
 
 
 class GroupReply(msgspec.Struct, tag=True):
-    """A group's names, in the order of their bytes, and its attributes of one number or text."""
+    """A group's names, in byte order, and its attributes of one number or text."""
 
     names: list[str]
     attributes: dict[str, Value]
 
 
 class TableReply(msgspec.Struct, tag=True):
-    """What is known of a table: its fields with their types and offsets, and its rows."""
+    """Describes a table: its fields with types and offsets, and its rows."""
 
     fields: list[tuple[str, str, int]]
     width: int
@@ -111,18 +110,18 @@ Reply = GroupReply | TableReply | RowsReply | Failure
 
 
 class Hdf5File:
-    """A file of which objects are read when they are asked for.
+    """A file whose objects are read on request.
 
-    Up to some size it is read at once: a snapshot, even of a file that is being written.
+    Small files are read at once: a snapshot, even of a file that is being written.
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
-        """Look at the beginning of a file.
+        """Check the beginning of a file.
 
-        Raises LiveProfileError for a file of which only the superblock was written.
+        Raises LiveProfileError if only the superblock was written.
         """
         self.path = os.fspath(path)
-        status, head = _look_at(self.path)
+        status, head = _stat_and_head(self.path)
         self.identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         if not stat.S_ISREG(status.st_mode):
             raise ForeignProfileError(self.path, "not a regular file")
@@ -172,7 +171,7 @@ class Hdf5File:
 
 
 class Group:
-    """One group; what its names lead to is read when asked for."""
+    """A group whose members are read on request."""
 
     def __init__(self, file: Hdf5File, path: str, reply: GroupReply) -> None:
         self.path = path
@@ -181,7 +180,7 @@ class Group:
         self._names = dict.fromkeys(reply.names)
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names in the order of their bytes, as libhdf5's name index does."""
+        """Iterate over the names in byte order, like libhdf5's name index."""
         return iter(self._names)
 
     def __len__(self) -> int:
@@ -212,12 +211,12 @@ class Dataset:
             }
         )
         self.claimed = reply.claimed
-        """Rows that the header promises."""
+        """Rows according to the header."""
         self._rows = reply.rows
         self._file = file
 
     def __len__(self) -> int:
-        """Return the rows that are there; fewer than ``claimed`` in a damaged file."""
+        """Return the number of rows present; fewer than ``claimed`` in a damaged file."""
         return self._rows
 
     def read(self, start: int = 0, stop: int | None = None) -> Records:
@@ -230,7 +229,7 @@ class Dataset:
 
 
 class _Process:
-    """The process that reads: started by the first request, and again after a crash."""
+    """The reader process: started by the first request, and again after a crash."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -239,7 +238,7 @@ class _Process:
         self._decoder: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
     def ask(self, request: ObjectRequest) -> Reply:
-        """Return the answer; raise ChildProcessError, with the reason, if the process ends."""
+        """Return the reply; raises ChildProcessError with the reason if the process ends."""
         with self._lock:
             child = self._running
             if child is None or child.poll() is not None:
@@ -252,7 +251,7 @@ class _Process:
                 child.stdin.write(len(message).to_bytes(HEAD, "little") + message)
                 child.stdin.flush()
             except BrokenPipeError:
-                pass  # it has ended: nothing can be read either
+                pass  # it has ended: the read below fails, too
             size = int.from_bytes(child.stdout.read(HEAD), "little")
             data = child.stdout.read(size)
             if not size or len(data) < size:
@@ -260,7 +259,7 @@ class _Process:
             return self._decoder.decode(data)
 
     def close_file(self, request: ObjectRequest) -> None:
-        """Send a request to close a file, to a process that runs."""
+        """Close a file in the process, if it runs."""
         child = self._running
         if child is not None and child.poll() is None:
             self.ask(request)
@@ -270,14 +269,14 @@ class _Process:
             self._end()
 
     def forget(self) -> None:
-        """Leave the process to the one that started it, after a fork."""
+        """Leave the process to its parent, after a fork."""
         self._lock = threading.Lock()
         if self._running is not None:
             self._running.returncode = 0  # not a child of this process
         self._running = None
 
     def _end(self) -> str:
-        """Wait until the process has ended, and return why it did."""
+        """Wait for the process to end, and return the reason."""
         child, self._running = self._running, None
         if child is None:
             return ""
@@ -293,18 +292,18 @@ class _Process:
 def _start() -> subprocess.Popen[bytes]:
     if importlib.util.find_spec("h5py") is None:
         raise MissingExtra("h5py", "profile")
-    return subprocess.Popen(  # noqa: S603 - the program is the module beside this one
+    return subprocess.Popen(  # noqa: S603 - runs a module of this package
         [sys.executable, "-P", "-m", f"{__package__}.hdf5_process"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "HDF5_PLUGIN_PRELOAD": "::"},  # no filters from elsewhere
-        start_new_session=True,  # Ctrl-C is for this process, which ends the other one
+        start_new_session=True,  # Ctrl-C is for the parent, which ends it
     )
 
 
-def _look_at(path: str) -> tuple[os.stat_result, bytes]:
-    """Return what the system knows of a file and its first bytes; no pipe blocks."""
+def _stat_and_head(path: str) -> tuple[os.stat_result, bytes]:
+    """Return the status and first bytes of a file, without blocking on a pipe."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         status = os.fstat(fd)

@@ -1,7 +1,7 @@
-"""The process that reads HDF5 files for ``hdf5``: it may crash without harm.
+"""The process that reads HDF5 files for ``hdf5``, so that crashes are harmless.
 
-Limits on its memory and time keep a hostile file from doing more than making it fail. It follows
-no link to another file, and reads no rows that are in one.
+Memory and CPU time are limited, so that a hostile file can only make it fail. Links to other files
+are not followed, and rows in external files are not read.
 """
 
 import contextlib
@@ -37,32 +37,32 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 SECONDS = 60
-"""Of CPU for one request; all of a job file of 150 MB takes two."""
+"""CPU time per request; reading a whole job file of 150 MB takes two seconds."""
 
 MEMORY = 4 * 2**30
 READ_WHOLE = 64 * 2**20
 """Files up to this size are read at once."""
 
 MAX_BYTES = 256 * 2**20
-"""Of open files; those that were not read for longest are closed, and opened again if needed."""
+"""Total size of open files; the least recently used are closed, and reopened if needed."""
 
 MAX_FILES = 256
 EXPANSION = 1032
-"""How much larger than the file its tables may be, beside ``HEADROOM``: deflate's maximum."""
+"""Maximum ratio of the tables' size to the file's, plus ``HEADROOM``: deflate's maximum."""
 
 HEADROOM = 256 * 2**20
 MAX_CHUNK = 64 * 2**20
-"""Bytes of one chunk in memory; Slurm's have less than a thousand."""
+"""Bytes of a chunk in memory; Slurm's have less than a thousand."""
 
 SMALL = 2**16
 
 MAX_DEPTH = 16
 END_OF_FILE = {0: 40, 1: 44, 2: 28, 3: 28}
-"""Where superblocks of each version have the length of the file."""
+"""Offset of the file's length in superblocks of each version."""
 
 
 class OpenFile:
-    """One file."""
+    """An open file."""
 
     def __init__(self, path: bytes, inode: tuple[int, int]) -> None:
         status = Path(os.fsdecode(path)).stat()
@@ -123,7 +123,7 @@ class OpenFile:
         return item
 
     def _count_rows(self, table: Any) -> int:
-        """Return the rows from the first on whose bytes are in the file."""
+        """Return the number of leading rows whose bytes are in the file."""
         layout = table.id.get_create_plist().get_layout()
         if layout == h5py.h5d.COMPACT:
             return int(table.size)
@@ -144,7 +144,7 @@ class OpenFile:
 
 
 def _open(path: str, size: int) -> Any:
-    """Open a file: a truncated one too, and one that a killed process had open for SWMR."""
+    """Open a file, even if truncated, or left open for SWMR by a killed process."""
     if size < (end := _end_of_file(path)):
         return h5py.File(_TruncatedFile(path, end), "r", locking=False)
     options = {"driver": "core", "backing_store": False} if size <= READ_WHOLE else {}
@@ -157,7 +157,7 @@ def _open(path: str, size: int) -> Any:
 
 
 class _TruncatedFile(io.FileIO):
-    """A file that seems to have its whole length, without which libhdf5 does not open it."""
+    """A truncated file that reports its full length, which libhdf5 requires to open it."""
 
     def __init__(self, path: str, end: int) -> None:
         super().__init__(path)
@@ -168,7 +168,7 @@ class _TruncatedFile(io.FileIO):
         return super().seek(self._end + offset if at_end else offset, 0 if at_end else whence)
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
-        """Read all that is asked for; raise OSError where that is missing."""
+        """Fill the buffer; raises OSError beyond the end."""
         count = super().readinto(buffer) or 0
         if count < memoryview(buffer).nbytes:
             raise OSError("beyond the end of the file, which is truncated")
@@ -178,8 +178,8 @@ class _TruncatedFile(io.FileIO):
 def _end_of_file(path: str) -> int:
     with Path(path).open("rb") as file:
         head = file.read(SUPERBLOCK)
-    place = END_OF_FILE.get(head[8], len(head))
-    return int.from_bytes(head[place : place + 8], "little")
+    position = END_OF_FILE.get(head[8], len(head))
+    return int.from_bytes(head[position : position + 8], "little")
 
 
 def _name(name: str | bytes) -> str:
@@ -206,7 +206,7 @@ def _check_table(item: Any) -> None:
 
 
 def _attributes(item: Any) -> list[tuple[str, Value]]:
-    """Return the attributes that hold one number or text; all others mean nothing here."""
+    """Return the attributes with one number or text; others are not used in profiles."""
     found: list[tuple[str, Value]] = []
     for name in map(_name, item.attrs):
         attribute = item.attrs.get_id(name)
@@ -223,11 +223,11 @@ def _attributes(item: Any) -> list[tuple[str, Value]]:
 
 
 class Reader:
-    """Answers requests, and keeps the files open that they are about."""
+    """Answers requests, and caches open files."""
 
     def __init__(self) -> None:
         self._files: dict[int, OpenFile] = {}
-        """Those that were read last are at the end."""
+        """In the order of last use."""
 
     def answer(self, request: ObjectRequest) -> Reply:
         try:
@@ -241,7 +241,7 @@ class Reader:
             if request.stop is None:
                 return file.describe(request.name)
             return file.read(request.name, request.start, request.stop)
-        except Exception as error:  # noqa: BLE001 - whatever libhdf5 and h5py raise, it is the file's
+        except Exception as error:  # noqa: BLE001 - libhdf5 and h5py raise anything for bad files
             words = str(error.args[0]) if isinstance(error, KeyError) else str(error)
             return Failure(" ".join(words.split()) or type(error).__name__)
 
@@ -255,7 +255,7 @@ class Reader:
 
 
 def main() -> None:
-    """Answer requests on standard output until there are no more on standard input."""
+    """Answer requests from standard input on standard output."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)

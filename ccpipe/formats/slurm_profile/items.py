@@ -13,7 +13,7 @@ from ccpipe.formats.slurm_profile.table import Table
 
 MIN_BLOCK = 64
 ROWS_IN_MEMORY = 4_000_000
-"""Of all tables of a step together."""
+"""For all tables of a step together."""
 
 
 class ItemRow(msgspec.Struct):
@@ -21,9 +21,9 @@ class ItemRow(msgspec.Struct):
 
     step: str
     elapsed: int
-    """Seconds since the step's start, on the node that has sampled longest."""
+    """The largest number of seconds since the step's start on any node."""
     time: int | None
-    """Unix seconds; None where rows are not aligned by time."""
+    """Unix seconds; None if rows are not aligned by time."""
     min_table: str
     min: int | float
     max_table: str
@@ -73,20 +73,20 @@ def list_names(tables: Sequence[Table]) -> list[str]:
 def align_item(tables: Sequence[Table], item: str, *, interval: int = 1) -> Iterator[ItemRow]:
     """Return a field of all tables, aligned by the time of the samples.
 
-    Samples in the same `interval` of seconds make one row. Of several of one table the last one
-    counts, and so does no missing value. The field's name may be in upper or lower case. Raises
-    DataError if no table has the field, or it is an integer in some and not in others.
+    Samples in the same `interval` of seconds are one row, with the last non-missing value of each
+    table. The field's name may be in upper or lower case. Raises DataError if no table has the
+    field, or it is an integer in some tables only.
     """
     for step, columns in _by_step(tables, item):
         yield from _align(step, columns, interval)
 
 
 def zip_item(tables: Sequence[Table], item: str) -> Iterator[ItemRow]:
-    """Return a field of all tables row by row as sh5util does, whatever the rows' times are.
+    """Return a field of all tables row by row, regardless of the rows' times, like sh5util.
 
-    Tables that have ended show 0. What sh5util up to 25.11 cannot do, with several tables or a
-    field of floating point numbers, comes out as 26.05 does it. Raises DataError,
-    DamagedProfileError as ``align_item`` does.
+    Ended tables show 0. Several tables, and floating point fields, which sh5util up to 25.11 does
+    not support, are handled as by 26.05. Raises DataError like ``align_item``, and
+    DamagedProfileError.
     """
     for step, columns in _by_step(tables, item):
         names = [_name(table) for table, _ in columns]
@@ -223,7 +223,7 @@ class _Column:
         self.values = np.concatenate([self.values, block[self._field]])
 
     def take(self, horizon: int) -> tuple[Array, Array, Array]:
-        """Return slots up to a horizon with the last sample of each, and forget them."""
+        """Remove and return slots up to a horizon, with the last sample of each."""
         ready = self.slots <= horizon
         slots, positions = np.unique(self.slots[ready][::-1], return_index=True)
         elapsed = self.elapsed[ready][::-1][positions]
@@ -239,7 +239,7 @@ def _align(step: str, columns: Columns, interval: int) -> Iterator[ItemRow]:
     while True:
         for column in waiting:
             while not column.ended and len(np.unique(column.slots)) < 2:  # noqa: PLR2004 - see below
-                column.load()  # the last slot may go on in the next block
+                column.load()  # the last slot may continue in the next block
         ends = [int(column.slots.max()) - 1 for column in waiting if not column.ended]
         if ends:
             horizon = min(ends)

@@ -1,8 +1,8 @@
-"""The layout of Slurm 2.6 to 14.11, which the Profile Accounting Plugin API document describes.
+"""The layout of Slurm 2.6 to 14.11, described by the Profile Accounting Plugin API document.
 
 A node-step file has one group for each sample; a job file has one dataset for each series. Both
-come out as tables with the fields of today, the samples of node-step files merged as the document
-has it (``ProfileSeries.merge``).
+are read as tables with modern fields; samples of node-step files are merged as the document
+specifies (``ProfileSeries.merge``).
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ DATE_TIME, TIME = "Date_Time", "Time"
 NODE, STEP = "Node_", "Step_"
 TIME_SERIES = "Time Series"
 FIRST_YEAR = 1971
-"""Of Unix time in any zone."""
+"""The first whole year of Unix time in any zone."""
 
 
 def is_legacy(root: Group) -> bool:
@@ -40,7 +40,7 @@ class LegacyReader:
         self._damage = damage
 
     def read(self, root: Group, node_step: NodeStep) -> Iterator[tuple[NodeStep, list[Table]]]:
-        """Return each node-step and its tables; `node_step` is what the file's name says."""
+        """Return each node-step and its tables; `node_step` is from the file's name."""
         for name in root:
             if name.startswith(NODE):
                 group = self._open(root, name)
@@ -102,7 +102,7 @@ class LegacyReader:
         return Table(node_step, kind.name, RowsInMemory(rows), task=task)
 
     def _first_time(self, group: Group, samples: list[Records], node_step: NodeStep) -> int:
-        """Return the Unix time of the first sample, which job files have in local time only."""
+        """Return the Unix time of the first sample; job files only have its local time."""
         text = bytes(samples[0][DATE_TIME][0]).decode(errors="replace")
         try:
             start: datetime | None = datetime.strptime(text, "%Y-%m-%d %H:%M:%S")  # noqa: DTZ007
@@ -140,7 +140,7 @@ def _has_times(dtype: np.dtype[np.void]) -> bool:
 
 
 def _samples(series: Group) -> Iterator[object]:
-    """Return the dataset of each sample; names sort by the numbers of the samples."""
+    """Return the dataset of each sample; names are in the order of the samples."""
     for name in series:
         sample = series.group(name)
         for inner in sample or ():
@@ -148,7 +148,7 @@ def _samples(series: Group) -> Iterator[object]:
 
 
 def _modern(kind: type[ProfileSeries], samples: list[Records]) -> Records:
-    """Rename and retype what legacy records have; both times hold what ``Time`` held."""
+    """Rename and convert the fields of legacy records; both times are ``Time``."""
     dtype = samples[0].dtype if samples else np.dtype([])
     names = [name for name in dtype.names or () if dtype[name].kind in "uif"]
     renamed = {field.legacy: field for field in kind.fields if field.legacy in names}

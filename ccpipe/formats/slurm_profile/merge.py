@@ -1,9 +1,9 @@
-"""Merges the node-step files of a job into one file, as sh5util does, and safely.
+"""Merges the node-step files of a job into one file, like sh5util but safely.
 
 sh5util truncates an earlier merge, deletes its input and mixes the runs of a requeued job. Here
-the output appears under its name when it is complete and on disk, and has what was in it before;
-merging the same files again changes nothing; and input is deleted only where asked for, and after
-the output was read back.
+the output is renamed into place when it is complete and on disk, and keeps its earlier contents;
+merging the same files again changes nothing; and input is deleted only on request, after the
+output was verified.
 """
 
 import contextlib
@@ -32,32 +32,31 @@ from ccpipe.formats.slurm_profile.writer import (
 )
 
 CHUNK_BYTES = 2**19
-"""Of a table in the output: large chunks are read and written many times as fast as Slurm's."""
+"""Chunk size of the output: many times as fast to read and write as Slurm's small chunks."""
 
 MAX_FILES = 256
-"""Input files whose structure is in memory at a time; of more, each is opened twice."""
-
+"""Input files whose structure is kept in memory; if there are more, each is opened twice."""
 
 TOLERANCE = 30
-"""Seconds by which the clocks of two nodes may differ, and a step's start on them."""
+"""Seconds by which clocks, or starts of a step, may differ between two nodes."""
 
 Identity = tuple[int, int, int, int]
 """Device, inode, size and time of change."""
 
 
 class MergeReport(msgspec.Struct):
-    """What a merge did."""
+    """The result of a merge."""
 
     output: Path
     node_steps: list[NodeStep] = []
-    """All that the output has now."""
+    """All node-steps in the output."""
     added: list[NodeStep] = []
-    """Those that were not there before, or with fewer rows."""
+    """Those that are new, or have more rows than before."""
     failures: list[Exception] = []
-    """Of each file that could not be read, or not all of it, why."""
+    """The errors of files that could not be read, or only in part."""
     deleted: list[Path] = []
     kept: dict[Path, str] = {}
-    """Files that were to be deleted and were not, with the reason."""
+    """Files that were not deleted despite `delete_inputs`, with the reason."""
 
     @property
     def changed(self) -> bool:
@@ -65,7 +64,7 @@ class MergeReport(msgspec.Struct):
 
 
 class NodeStepSpan(NamedTuple):
-    """A node-step and when it was, in Unix seconds."""
+    """A node-step with start and end, in Unix seconds."""
 
     node_step: NodeStep
     start: float
@@ -73,11 +72,11 @@ class NodeStepSpan(NamedTuple):
 
 
 class _Part(msgspec.Struct):
-    """One node-step in one file."""
+    """A node-step in one file."""
 
     path: Path
     node_step: NodeStep
-    """As the file has it."""
+    """As stored in the file."""
     span: NodeStepSpan
     rows: int
     run: int = 0
@@ -88,7 +87,7 @@ class _Part(msgspec.Struct):
 
 
 def find_node_steps(directory: str | PathLike[str], job: int) -> list[Path]:
-    """Return the node-step files of a job in a user's directory, those of earlier runs too.
+    """Return the node-step files of a job in a user's directory, including earlier runs.
 
     Raises OSError if the directory cannot be read.
     """
@@ -103,13 +102,13 @@ def merge(
     steps: Sequence[str] = (),
     delete_inputs: bool = False,
 ) -> MergeReport:
-    """Merge node-step files, or job files, into the job file `output` and what is in it.
+    """Merge node-step files, or job files, into the job file `output`, keeping its contents.
 
-    Of a node-step that occurs twice, the one with more rows is taken. Files that cannot be read
-    cost nothing but themselves: the report names them. `steps` chooses steps of the inputs.
-    `delete_inputs` deletes each file that is complete, and whose rows the output has when it is
-    read back. Raises DataError for files of two jobs; ProfileError if `output` exists and cannot be
-    read: it is left as it is; UnavailableError while another process merges into the same file.
+    Of a duplicate node-step, the one with more rows is taken. Unreadable files are skipped and
+    listed in the report. `steps` selects steps of the inputs. `delete_inputs` deletes each complete
+    file whose rows are found when the output is read back. Raises DataError for files of two jobs;
+    ProfileError if `output` exists and cannot be read (it is left unchanged); UnavailableError
+    while another process merges into the same file.
     """
     paths = [Path(path) for path in inputs]
     jobs = {name.job for path in paths if (name := parse_file_name(path.name))}
@@ -136,7 +135,7 @@ def merge(
 
 
 class _Files:
-    """Profiles that are open. Of most only the structure is in memory, which is read once."""
+    """A cache of open profiles, of which mostly only the structure is in memory."""
 
     def __init__(self) -> None:
         self.open = functools.lru_cache(MAX_FILES)(self._open)
@@ -159,7 +158,7 @@ def _read_parts(paths: Iterable[Path], files: _Files, failures: list[Exception])
         failures += profile.damage
         for node_step in profile.node_steps:
             if not node_step.step:
-                reason = "neither the file's name nor the file says of which step it is"
+                reason = "neither the file's name nor its contents identify the step"
                 failures.append(ProfileError(path, reason))
                 continue
             tables = profile.tables_of(node_step)
@@ -174,7 +173,7 @@ def _read_parts(paths: Iterable[Path], files: _Files, failures: list[Exception])
 
 
 def _span(node_step: NodeStep, tables: list[Table]) -> NodeStepSpan:
-    """Return when a node-step was: by its samples, or by its start where it has none."""
+    """Return the time span of a node-step: from its samples, or else its start."""
     starts: list[float] = []
     ends: list[float] = []
     for table in tables:
@@ -188,7 +187,7 @@ def _span(node_step: NodeStep, tables: list[Table]) -> NodeStepSpan:
 
 
 def _choose(parts: list[_Part]) -> list[_Part]:
-    """Take the longest of those that are the same node-step, and put all in order."""
+    """Take the longest part of each node-step, and sort them."""
     best: dict[tuple[str, str, str], _Part] = {}
     for part in parts:
         if part.key not in best or part.rows > best[part.key].rows:
@@ -200,7 +199,7 @@ def _choose(parts: list[_Part]) -> list[_Part]:
 
 
 def _step_order(node_step: NodeStep) -> tuple[int, int, str, str]:
-    """Return what sorts steps as sh5util makes them: batch first, then by number."""
+    """Return a sort key in sh5util's order: batch first, then by number."""
     step = node_step.step
     number = int(step) if step.isdecimal() else 0
     return 0 if step == BATCH else 2 - step.isdecimal(), number, step, node_step.node
@@ -229,7 +228,7 @@ def _write(draft: Path, parts: list[_Part], files: _Files, report: MergeReport) 
 
 
 def _run_group(file: Any, run: int, last: int) -> Any:
-    """Return where the steps of a run are: those of the last one are where sh5util looks."""
+    """Return the group of a run's steps; for the last run, the one that sh5util reads."""
     return file if run == last else make_path(file, [RUNS, str(run)])
 
 
@@ -261,13 +260,13 @@ def _delete(
 
 
 def delete_merged(path: Path, identity: Identity, merged: Profile) -> str:
-    """Delete a file that `merged` replaces; return why it stays, or nothing.
+    """Delete a file that `merged` replaces; return the reason if it is kept.
 
-    `identity` is what the file was when it was merged.
+    `identity` is the file's identity when it was merged.
     """
     try:
         with open_profile(path) as profile:
-            reason = _why_keep(profile, merged)
+            reason = _reason_to_keep(profile, merged)
             if not reason and identity != profile.identity:
                 reason = "it was written to meanwhile"
         if not reason:
@@ -277,7 +276,7 @@ def delete_merged(path: Path, identity: Identity, merged: Profile) -> str:
     return reason
 
 
-def _why_keep(profile: Profile, merged: Profile) -> str:
+def _reason_to_keep(profile: Profile, merged: Profile) -> str:
     if profile.damage:
         return "not all of it can be read"
     if profile.closed is False:
@@ -298,7 +297,7 @@ def _why_keep(profile: Profile, merged: Profile) -> str:
 
 
 def _same_rows(first: Table, second: Table) -> bool:
-    """Return whether two tables are equal to the last bit."""
+    """Return whether two tables are bitwise equal."""
     if first.dtype != second.dtype:
         return False
     pairs = itertools.zip_longest(first.blocks(), second.blocks())
@@ -306,7 +305,7 @@ def _same_rows(first: Table, second: Table) -> bool:
 
 
 def _is_locked(path: Path) -> bool:
-    """Return whether libhdf5 has the file open for writing, in Slurm's plug-in for one."""
+    """Return whether a libhdf5, such as Slurm's plug-in, has the file open for writing."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -318,11 +317,10 @@ def _is_locked(path: Path) -> bool:
 
 
 def count_runs(spans: Sequence[NodeStepSpan]) -> list[int]:
-    """Return of each node-step the run that it belongs to, from 0.
+    """Return the run of each node-step, from 0.
 
-    A run begins with a node-step that cannot be of the same run as an earlier one of its step: a
-    second batch step, the same index among the nodes of the step, or a start long after the other
-    had ended.
+    A run begins with a node-step that conflicts with an earlier one of its step: a second batch
+    step, the same node index in the step, or a start long after the other's end.
     """
     found = [0] * len(spans)
     run = 0
@@ -346,7 +344,7 @@ class _Step:
         self._end = 0.0
 
     def excludes(self, span: NodeStepSpan) -> bool:
-        """Return whether a node-step cannot be of this step's run."""
+        """Return whether a node-step cannot belong to this step's run."""
         node_step = span.node_step
         return (
             node_step.step == BATCH
@@ -362,7 +360,7 @@ class _Step:
 
 @contextlib.contextmanager
 def exclusive_draft(target: Path) -> Iterator[Path]:
-    """Return where to write; nobody else writes there until it is published or given up."""
+    """Yield the path of a draft, locked until it is renamed or abandoned."""
     draft = target.with_name(f".{target.name}.merging")
     while True:
         fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
@@ -374,7 +372,7 @@ def exclusive_draft(target: Path) -> Iterator[Path]:
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(fd), draft.stat()):
                 break
-        os.close(fd)  # the other process has just published what we opened
+        os.close(fd)  # the other process has just renamed the file we opened
     try:
         yield draft
     finally:
@@ -385,7 +383,7 @@ def exclusive_draft(target: Path) -> Iterator[Path]:
 
 
 def rename_complete(draft: Path, target: Path) -> None:
-    """Give a complete file its name, after everything is on disk."""
+    """Rename a complete file into place, after syncing it to disk."""
     _sync(draft)
     draft.rename(target)
     _sync(target.parent)

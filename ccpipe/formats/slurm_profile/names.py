@@ -1,4 +1,4 @@
-"""Names of node-step files, and what users write to name jobs and steps."""
+"""Names of node-step files, and job and step lists as users write them."""
 
 import re
 
@@ -24,7 +24,7 @@ _JOB = re.compile(r"(\d{1,10})((?:[_+]\d{1,10})?)(?:\.(batch|interactive|extern|
 
 
 class NodeStepName(msgspec.Struct, frozen=True):
-    """Of which job, step and node a node-step file is."""
+    """The job, step and node of a node-step file."""
 
     job: int
     """The raw job id: each task of an array and each component of a het job has its own."""
@@ -39,12 +39,12 @@ class NodeStepName(msgspec.Struct, frozen=True):
         return f"{self.job}_{step}_{self.node}.h5"
 
     def kept_name(self, number: int) -> str:
-        """Return the name of an earlier run's file, which sh5util and Slurm do not look at."""
+        """Return the name for an earlier run's file, which sh5util and Slurm ignore."""
         return f".{self.file_name.removesuffix('.h5')}.{number}.h5"
 
 
 def parse_file_name(name: str) -> NodeStepName | None:
-    """Return what the name of a file says; None if it is no node-step file's."""
+    """Parse the name of a node-step file; None for other names."""
     found = _FILE.fullmatch(name) or _KEPT.fullmatch(name)
     if found is None:
         return None
@@ -56,7 +56,7 @@ def step_name(text: str) -> str:
 
 
 class JobSelection(msgspec.Struct, frozen=True):
-    """A job, or one step of it, as users name it: ``13``, ``13.0``, ``13_1.batch``, ``17+1``."""
+    """A job, or one of its steps, as users write it: ``13``, ``13.0``, ``13_1.batch``, ``17+1``."""
 
     job: int
     job_text: str
@@ -64,24 +64,21 @@ class JobSelection(msgspec.Struct, frozen=True):
     step: str | None = None
 
     def raw_id(self) -> int:
-        """Return the job id that files are named by.
+        """Return the raw job id, as used in file names.
 
-        That of a task of an array, or of a component of a het job, raises DataError: it cannot be
-        computed, and the id of the array is another task's.
+        Raises DataError for array tasks and components of het jobs: their raw id cannot be
+        computed, and the array's id belongs to another task.
         """
         if self.job_text == str(self.job):
             return self.job
         raise DataError(
-            f"{self.job_text}: files are named by raw job ids, and this one is not known"
+            f"{self.job_text}: files are named by raw job ids, and this one is unknown"
             " (sacct -X -o JobIDRaw prints it)"
         )
 
 
 def parse_jobs(text: str) -> list[JobSelection]:
-    """Read a list of jobs and steps, separated by commas.
-
-    Raises DataError naming what is no job.
-    """
+    """Parse a comma-separated list of jobs and steps; raises DataError."""
     found: list[JobSelection] = []
     for part in text.split(","):
         match = _JOB.fullmatch(part.strip())

@@ -1,10 +1,10 @@
-"""A file that libhdf5 writes through, and that can be read whenever its writer is killed.
+"""A file object for libhdf5 that leaves a readable file whenever the writer is killed.
 
-libhdf5 flushes what it changed by address, and the superblock last. A process that is killed in
-between leaves a superblock that denies the newest chunks, or a table longer than its chunks, which
-libhdf5 then cannot read: 2 of 150 writers that flushed all the time and were killed left such a
-file. Here everything is held back until the flush, and written in an order in which nothing
-refers to what is not there yet.
+libhdf5 flushes changes by address, and the superblock last. A process killed in between leaves a
+superblock that excludes the newest chunks, or a table longer than its chunks, which libhdf5 cannot
+read: 2 of 150 writers that flushed continuously and were killed left such a file. Here changes are
+buffered until the flush, and written in an order in which no structure refers to one that is not
+yet written.
 """
 
 import bisect
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 SUPERBLOCK, FULL_HEAP, DATA, HEAP, TREE, SYMBOLS, HEADER = range(7)
-"""The order: the end of the file, records and names, what finds them, and what counts them."""
+"""The order: the end of the file, records and names, their indexes, their counts."""
 
 NOTHING_FREE = (1).to_bytes(8, "little")
-"""Stands in the head of a heap of names that has no list of free places."""
+"""The free list pointer of a name heap without free space."""
 
 _MAGIC = {
     b"\x89HDF": (SUPERBLOCK, 96),
@@ -29,12 +29,12 @@ _MAGIC = {
     b"SNOD": (SYMBOLS, 328),
     b"HEAP": (HEAP, 32),
 }
-"""How structures begin, and their sizes in files with libhdf5's defaults and tables of one
-dimension; several that are neighbours arrive in one write."""
+"""Signatures of structures, and their sizes in files with libhdf5's defaults and
+one-dimensional tables; adjacent structures are in one write."""
 
 
 class OrderedFile(io.RawIOBase):
-    """The file object that h5py gets."""
+    """The file object for h5py."""
 
     def __init__(self, fd: int) -> None:
         """Write to the empty file `fd`, which is closed with this object."""
@@ -42,10 +42,10 @@ class OrderedFile(io.RawIOBase):
         self._position = 0
         self._size = 0
         self._end = 0
-        """Where the part that readers know ends: all beyond it may be written at once."""
+        """End of the part visible to readers; beyond it, data is written immediately."""
         self._starts: list[int] = []
         self._held: dict[int, bytes] = {}
-        """Changes of the part that readers know, by address; they do not overlap."""
+        """Changes of the part visible to readers, by address, without overlaps."""
 
     def readable(self) -> bool:
         return True
@@ -65,7 +65,7 @@ class OrderedFile(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
-        """Read what was written, held back or not."""
+        """Read written data, buffered or not."""
         view = memoryview(buffer).cast("B")
         start, stop = self._position, self._position + len(view)
         data = os.pread(self._fd, len(view), start)
@@ -78,7 +78,7 @@ class OrderedFile(io.RawIOBase):
         return len(view)
 
     def write(self, buffer: "ReadableBuffer") -> int:
-        """Write beyond what readers know, and hold back the rest."""
+        """Write data beyond the part visible to readers, and buffer the rest."""
         data = bytes(buffer)
         start = self._position
         border = max(0, min(len(data), self._end - start))
@@ -91,14 +91,14 @@ class OrderedFile(io.RawIOBase):
         return len(data)
 
     def truncate(self, size: int | None = None) -> int:
-        """Make the file longer; it is never made shorter, which no reader minds."""
+        """Extend the file; it is never shortened, which is harmless to readers."""
         self._size = self._position if size is None else size
         if self._size > os.fstat(self._fd).st_size:
             os.ftruncate(self._fd, self._size)
         return self._size
 
     def flush(self) -> None:
-        """Write what is held back, in order."""
+        """Write the buffered changes, in order."""
         if self.closed:
             return
         pieces = [piece for item in self._held.items() for piece in self._order(*item)]
@@ -118,35 +118,35 @@ class OrderedFile(io.RawIOBase):
                 os.close(self._fd)
 
     def detach_file(self) -> None:
-        """Let everything from now on go to ``/dev/null``; other processes keep the file."""
-        nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        os.dup2(nowhere, self._fd, inheritable=False)
-        os.close(nowhere)
+        """Redirect further writes to ``/dev/null``; other processes keep the file."""
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        os.dup2(null, self._fd, inheritable=False)
+        os.close(null)
 
     def _order(self, address: int, data: bytes) -> Iterator["_Piece"]:
-        """Take a write apart into structures, each with its place in the order."""
+        """Split a write into structures, each with its rank in the order."""
         while data:
             kind, size = _classify(data)
             piece, depth = data[:size], 0
             if kind > DATA and os.pread(self._fd, 2, address) != data[:2]:
-                kind = DATA  # a new structure, in what was left of the space for such
-            if kind == HEAP:  # while names are written, its list of free places cannot be right
+                kind = DATA  # a new structure in unused space
+            if kind == HEAP:  # its free list is invalid while names are written
                 full = piece[:16] + NOTHING_FREE + piece[24:]
                 yield _Piece((FULL_HEAP, 0), address, full)
             elif kind == TREE:
-                depth = -data[5]  # a node before its children, while it is split
+                depth = -data[5]  # a node precedes its children when it is split
             yield _Piece((kind, depth), address, piece)
             address, data = address + size, data[size:]
 
     def _overlapping(self, start: int, stop: int) -> list[int]:
-        """Return the addresses of held pieces that reach into a range."""
+        """Return the addresses of buffered pieces that overlap a range."""
         first = bisect.bisect_right(self._starts, start) - 1
         if first < 0 or self._starts[first] + len(self._held[self._starts[first]]) <= start:
             first += 1
         return self._starts[first : bisect.bisect_left(self._starts, stop)]
 
     def _hold(self, start: int, data: bytes) -> None:
-        """Keep a piece until the flush; what it covers of others is forgotten."""
+        """Buffer a piece until the flush, replacing what it overlaps."""
         if len(self._held.get(start, b"")) == len(data):
             self._held[start] = data
             return

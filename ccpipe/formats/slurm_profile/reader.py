@@ -1,4 +1,4 @@
-"""Opens profile files: of one node-step or of a job, of today's layout and of the first one."""
+"""Opens profile files: of a node-step or a job, in the modern and the legacy layout."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -23,23 +23,23 @@ STEPS, NODES, RUNS = "Steps", "Nodes", "Runs"
 """Groups of a job file. ``Runs`` is ccpipe's: earlier runs of a requeued job, each with steps."""
 
 CLOSED = "ccpipe closed"
-"""An attribute of node-step files that ccpipe writes: 1 once nothing more will be added."""
+"""An attribute of node-step files written by ccpipe: 1 once complete."""
 
 
 class Profile:
-    """A profile file opened for reading. What is damaged in it is left out, and named."""
+    """A profile file opened for reading. Damaged objects are skipped and listed in ``damage``."""
 
     def __init__(self, file: Hdf5File) -> None:
         self.path = file.path
         self.identity = file.identity
         """Device, inode, size and time of change of the file when it was opened."""
         self.damage: list[ProfileError] = []
-        """What could not be read; the rest could."""
+        """The objects that could not be read."""
         self.node_steps: list[NodeStep] = []
         self.tables: list[Table] = []
-        """In the order of their names, as libhdf5 and sh5util go through them."""
+        """In the order of their names, like libhdf5 and sh5util."""
         self.closed: bool | None = None
-        """Whether ccpipe's writer finished it; None for files that Slurm wrote."""
+        """Whether ccpipe's writer completed it; None for files written by Slurm."""
         self._by_node_step: dict[NodeStep, list[Table]] = {}
         self._file = file
         self._read(file.root())
@@ -83,7 +83,7 @@ class Profile:
                 if group is not None:
                     self._read_node(group, msgspec.structs.replace(named, node=node))
         if not self.node_steps:
-            nothing = ForeignProfileError(self.path, "an HDF5 file that holds no profile")
+            nothing = ForeignProfileError(self.path, "an HDF5 file, but not a profile")
             raise self.damage[0] if self.damage else nothing
 
     def _read_steps(self, run: Group, job: int | None, number: int) -> None:
@@ -158,8 +158,8 @@ def open_profile(path: str | PathLike[str]) -> Profile:
     """Open a profile file.
 
     The structure is read at once, rows when a table is read. Raises LiveProfileError for a file
-    that Slurm has not written anything to yet; DamagedProfileError, ForeignProfileError if nothing
-    can be read; partial damage is in ``Profile.damage`` instead.
+    that Slurm has not written to yet; DamagedProfileError or ForeignProfileError if nothing can be
+    read. Partial damage is in ``Profile.damage``.
     """
     file = Hdf5File(path)
     try:
@@ -170,6 +170,6 @@ def open_profile(path: str | PathLike[str]) -> Profile:
 
 
 def last_runs(tables: Sequence[Table]) -> list[Table]:
-    """Choose the tables of the last run of a requeued job, or of its only one."""
+    """Select the tables of a job's last run."""
     last = max((table.node_step.run for table in tables), default=0)
     return [table for table in tables if table.node_step.run == last]

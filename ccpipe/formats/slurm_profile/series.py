@@ -1,7 +1,7 @@
-"""The types of time series and what can be done with each: adding a type is adding a class.
+"""The types of time series and their operations, one class per type.
 
 Source: Slurm Profile Accounting Plugin API, *Data Types*, whose structure of functions for each
-type is a class here; the fields are those that Slurm 22.05 and 24.11 write.
+type is a class here; the fields are as written by Slurm 22.05 and 24.11.
 
 ========================== =====================================================
 operation of the document  here
@@ -26,10 +26,10 @@ from ccpipe.errors import EncodeError
 from ccpipe.formats.slurm_profile.hdf5 import Array, Records
 
 ELAPSED, EPOCH = "ElapsedTime", "EpochTime"
-"""The two fields that every table begins with: seconds since the step's start; Unix seconds."""
+"""The first two fields of every table: seconds since the step's start; Unix seconds."""
 
 INFINITE = 2**64 - 1
-"""``INFINITE64``: stored where a plug-in has no value."""
+"""``INFINITE64``: stored by plug-ins for missing values."""
 NO_VALUE = 2**64 - 2
 """``NO_VAL64``."""
 INFINITE_MEBIBYTES = INFINITE // 2**20
@@ -50,7 +50,7 @@ class SeriesField(msgspec.Struct, frozen=True):
 
 
 class FieldTotal(msgspec.Struct):
-    """Of one field; None, and a sum of 0, where it has no value at all."""
+    """Totals of one field; None, and a sum of 0, without any value."""
 
     min: int | float | None = None
     max: int | float | None = None
@@ -71,14 +71,14 @@ class FieldTotal(msgspec.Struct):
 
 
 class ProfileSeries:
-    """What all types of series share. A subclass with a name is a type, and registers itself."""
+    """Base class of the series types; subclasses register themselves by name."""
 
     name: ClassVar[str]
-    """Of the dataset, or of the group of datasets, in files of Slurm since 15.08."""
+    """Name of the dataset, or group of datasets, in files of Slurm since 15.08."""
     legacy_name: ClassVar[str]
-    """Of the group, or where its name begins, in files of Slurm 2.6 to 14.11."""
+    """Name, or prefix of the name, of the group in files of Slurm 2.6 to 14.11."""
     fields: ClassVar[tuple[SeriesField, ...]]
-    """In the order in which Slurm writes them, without the two fields of time."""
+    """In the order Slurm writes them, without the two times."""
     per_task: ClassVar[bool] = False
     """Whether a node has one table for each task."""
 
@@ -87,21 +87,21 @@ class ProfileSeries:
 
     @classmethod
     def field(cls, name: str) -> SeriesField | None:
-        """Return what is known of a field; None for one that no plug-in of Slurm writes."""
+        """Describe a field; None if no plug-in of Slurm writes it."""
         return next((field for field in cls.fields if field.name == name), None)
 
     @classmethod
     def file_type(cls, fields: Sequence[SeriesField] | None = None) -> np.dtype[np.void]:
-        """Return the type of a record with other `fields` than usual, or with the usual ones."""
+        """Return the type of a record with `fields`, by default the fields of the series."""
         chosen = cls.fields if fields is None else fields
         members = [(field.name, _TYPES[field.type]) for field in chosen]
         return np.dtype([(ELAPSED, "<u8"), (EPOCH, "<u8"), *members])
 
     @classmethod
     def merge(cls, samples: Records) -> Records:
-        """Make the series of a job of the samples of a legacy node-step file.
+        """Convert the samples of a legacy node-step file into a job's series.
 
-        The modern plug-in leaves nothing to do: its tables are merged as they are.
+        Tables of the modern plug-in are merged unchanged.
         """
         return samples
 
@@ -111,23 +111,23 @@ class ProfileSeries:
     ) -> dict[str, FieldTotal]:
         """Return minimum, maximum, sum and average of fields over a table.
 
-        Integers are exact, however large. Floating point numbers are added one after another, as
-        sh5util does it: other orders give other last digits. Missing values do not count, unless
-        `raw` asks for the numbers as they are stored.
+        Integers are exact, however large. Floating point numbers are added in sequence, like in
+        sh5util: other orders give other last digits. Missing values are skipped; with `raw` they
+        count as stored.
         """
         totals = {name: FieldTotal() for name in fields}
         for block in blocks:
             for name in fields:
                 values = block[name]
-                if not raw and (gone := cls.missing(block, name)).any():
-                    values = values[~gone]
+                if not raw and (absent := cls.missing(block, name)).any():
+                    values = values[~absent]
                 if len(values):
                     totals[name] = _add(totals[name], values)
         return totals
 
     @classmethod
     def missing(cls, records: Records, name: str) -> Array:
-        """Return which values of a field stand for none."""
+        """Return a mask of the missing values of a field."""
         known = cls.field(name)
         return find_missing(records[name], mebibytes=known is not None and known.unit == "MiB")
 
@@ -136,7 +136,7 @@ SERIES: dict[str, type[ProfileSeries]] = {}
 
 
 def series_type(name: str) -> type[ProfileSeries]:
-    """Return the type of that name; for a name that nobody registered, one that knows no field."""
+    """Return the type of that name; for an unknown name, a type without fields."""
     return SERIES.get(name, _Unknown)
 
 
@@ -158,7 +158,7 @@ class EnergySeries(ProfileSeries):
 
     @classmethod
     def field(cls, name: str) -> SeriesField | None:
-        """Know every sensor's power, the joules of the xcc plug-in, and the legacy frequency."""
+        """Describe any sensor's power, the joules of the xcc plug-in, and the legacy frequency."""
         if name == "Energy":
             return SeriesField(name, int, "J")
         if name == "CPUFrequency":
@@ -197,7 +197,7 @@ class NetworkSeries(ProfileSeries):
 
 
 class TasksSeries(ProfileSeries):
-    """What one task's processes use. The two fields of GPUs exist from Slurm 23.02 on."""
+    """Resource use of a task's processes. The two GPU fields exist since Slurm 23.02."""
 
     name = "Tasks"
     legacy_name = "Task"
@@ -217,7 +217,7 @@ class TasksSeries(ProfileSeries):
 
     @classmethod
     def merge(cls, samples: Records) -> Records:
-        """Take differences of what legacy files count, and the utilization from them."""
+        """Take differences of legacy counters, and compute the utilization from them."""
         found = difference(samples, ["CPUTime", "ReadMB", "WriteMB"])
         found["CPUUtilization"] = 0.0
         seconds = np.diff(samples[EPOCH].astype("<i8"))
@@ -227,7 +227,7 @@ class TasksSeries(ProfileSeries):
 
 
 def subtract_first(samples: Records, names: Iterable[str]) -> Records:
-    """Return samples whose fields begin at 0; smaller values than the first become 0."""
+    """Subtract the first sample from fields; values below the first become 0."""
     found = samples.copy()
     if len(samples):
         for name in names:
@@ -237,10 +237,10 @@ def subtract_first(samples: Records, names: Iterable[str]) -> Records:
 
 
 def difference(samples: Records, names: Iterable[str], before: Records | None = None) -> Records:
-    """Return samples whose fields hold the change since the sample before.
+    """Return samples with fields as changes since the previous sample.
 
-    A counter that fell was reset, and what it shows since then is the change. `before` is the row
-    that precedes the first one; without it the first change is 0.
+    A counter that decreased was reset, so its value is the change. `before` is the row before the
+    first one; without it the first change is 0.
     """
     found = samples.copy()
     if len(samples):
@@ -253,9 +253,9 @@ def difference(samples: Records, names: Iterable[str], before: Records | None = 
 
 
 def make_fields(pairs: Iterable[tuple[str, type[int] | type[float]]]) -> tuple[SeriesField, ...]:
-    """Return fields that a caller names with their types, as Slurm's ``create_dataset`` takes.
+    """Create fields from names and types, like Slurm's ``create_dataset``.
 
-    Raises EncodeError for names that HDF5 or sh5util cannot have, and for names that stand twice.
+    Raises EncodeError for duplicate names, and names not supported by HDF5 or sh5util.
     """
     fields = tuple(SeriesField(name, kind) for name, kind in pairs)
     names = [ELAPSED, EPOCH, *(field.name for field in fields)]
@@ -266,12 +266,11 @@ def make_fields(pairs: Iterable[tuple[str, type[int] | type[float]]]) -> tuple[S
 
 
 def find_missing(values: Array, *, mebibytes: bool) -> Array:
-    """Return which values stand for none.
+    """Return a mask of the missing values.
 
-    Beside the sentinels these are numbers that are not finite, sentinels that were stored as
-    floating point numbers (1.8446744073709552e19), and in a field of `mebibytes` whatever is
-    larger than any number of bytes: Slurm 23.02 and later do not set ``GPUMemMB`` in the first
-    record of a task.
+    Missing are the sentinels, also as floating point numbers (1.8446744073709552e19), non-finite
+    numbers, and in a field of `mebibytes` values above 2^64 bytes: Slurm 23.02 and later do not set
+    ``GPUMemMB`` in the first record of a task.
     """
     if values.dtype.kind == "f":
         limit = float(INFINITE_MEBIBYTES if mebibytes else NO_VALUE)
@@ -295,7 +294,7 @@ def _add(total: FieldTotal, values: Array) -> FieldTotal:
 
 
 def _exact_sum(values: Array) -> int:
-    """Add integers of 64 bits whose sum may need more."""
+    """Add 64-bit integers without overflow."""
     wide = values.astype("<u8")
     half = np.uint64(32)
     return (int((wide >> half).sum()) << 32) + int((wide & np.uint64(2**32 - 1)).sum())

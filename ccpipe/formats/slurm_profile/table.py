@@ -1,4 +1,4 @@
-"""What a profile file holds: node-steps, and the tables that were sampled in each."""
+"""The contents of a profile file: node-steps, and the tables sampled in each."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -11,13 +11,13 @@ from ccpipe.formats.slurm_profile.hdf5 import DamagedProfileError, Records
 from ccpipe.formats.slurm_profile.series import ELAPSED, EPOCH, ProfileSeries, series_type
 
 BLOCK_ROWS = 65_536
-"""Rows that are in memory at a time; those of a day at one sample a second are 86 400."""
+"""Rows in memory at a time; a day at one sample a second has 86 400."""
 
 BLOCK_BYTES = 16 * 2**20
-"""Of rows that are in memory at a time, where rows are long."""
+"""Bytes in memory at a time, if rows are long."""
 
 Rule = Callable[[Iterator[Records]], Iterator[Records]]
-"""Changes the rows of one table, block by block; may hold rows back."""
+"""Transforms the rows of one table block by block; may delay rows."""
 
 
 class RowSource(Protocol):
@@ -32,7 +32,7 @@ class RowSource(Protocol):
 
 
 class RowsInMemory:
-    """Rows that were made, not read."""
+    """Computed rows."""
 
     def __init__(self, rows: Records) -> None:
         self._rows = rows
@@ -46,21 +46,21 @@ class RowsInMemory:
 
 
 class NodeStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One step on one node, as the attributes of its group describe it."""
+    """One step on one node, from the attributes of its group."""
 
     step: str
-    """A number, ``batch``, ``interactive`` or ``extern``; empty if nothing says it."""
+    """A number, ``batch``, ``interactive`` or ``extern``; empty if unknown."""
     node: str
     job: int | None = None
-    """The raw job id where the file's name says it."""
+    """The raw job id, if known from the file's name."""
     node_index: int | None = None
-    """Of the node in the step, from 0."""
+    """The node's index in the step, from 0."""
     tasks: int | None = None
     cpus_per_task: int | None = None
     start_time: str = ""
-    """In local time without a zone, as ctime(3) writes it."""
+    """Local time without a zone, in the format of ctime(3)."""
     run: int = 0
-    """Counts the runs of a requeued job from 0, as far as the file has them."""
+    """The run of a requeued job, from 0, among those in the file."""
 
     def local_start(self) -> datetime | None:
         """Return the start in the local time of the node; None if it is missing."""
@@ -71,7 +71,7 @@ class NodeStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Table:
-    """One time series of one node-step, of one task where the series has tasks."""
+    """One time series of a node-step, per task if the series has tasks."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Table:
         return self.dtype.names or ()
 
     def __len__(self) -> int:
-        """Return the number of rows that are stored; rules may drop some."""
+        """Return the number of stored rows; rules may drop some."""
         return len(self.source)
 
     def with_rules(self, *rules: Rule) -> "Table":
@@ -126,7 +126,7 @@ class Table:
     ) -> Iterator[Records]:
         """Read the table in blocks of about that many rows.
 
-        Why some cannot be read is added to `damage`; without it, DamagedProfileError is raised.
+        Errors of unreadable rows are added to `damage`; without it, raises DamagedProfileError.
         """
         blocks = self._stored(rows, damage)
         for rule in self.rules:
@@ -138,7 +138,7 @@ class Table:
         return found[0] if len(found) == 1 else np.concatenate([np.empty(0, self.dtype), *found])
 
     def _stored(self, rows: int, damage: list[DamagedProfileError] | None) -> Iterator[Records]:
-        """Read rows, less those at the end that were allotted but never written."""
+        """Read rows, except trailing ones that were allocated but never written."""
         dtype, end = self.dtype, len(self.source)
         rows = max(1, min(rows, BLOCK_BYTES // max(1, self.source.dtype.itemsize)))
         ranges = [(start, min(start + rows, end)) for start in range(0, end, rows)][::-1]
@@ -165,14 +165,14 @@ class Table:
 
 
 def _canonical(dtype: np.dtype[Any]) -> np.dtype[np.void]:
-    """Return the packed little-endian type of 8-byte numbers that holds the same fields."""
+    """Return the packed type with the same fields as little-endian 8-byte numbers."""
     assert dtype.names is not None
     kinds = {"u": "<u8", "i": "<i8", "f": "<f8"}
     return np.dtype([(name, kinds.get(dtype[name].kind, dtype[name])) for name in dtype.names])
 
 
 def is_table(dtype: np.dtype[Any]) -> bool:
-    """Return whether rows of a type have the two times and numbers only."""
+    """Return whether a row type consists of the two times and numbers."""
     names = dtype.names or ()
     return (
         names[:2] == (ELAPSED, EPOCH)

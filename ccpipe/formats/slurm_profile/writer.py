@@ -1,10 +1,10 @@
-"""Writes node-step files as Slurm's plug-in does, readable while the step runs.
+"""Writes node-step files like Slurm's plug-in, but readable while the step runs.
 
-Slurm's own plug-in leaves a file of 96 bytes until the step ends, and nothing if slurmstepd is
-killed. Here every ``flush()`` puts all samples so far where ``sh5util`` finds them, and a file
-whose writer is killed by SIGKILL, at whatever write, opens with all rows of the last flush.
+Slurm's plug-in leaves a file of 96 bytes until the step ends, and nothing if slurmstepd is killed.
+Here every ``flush()`` makes all samples visible to ``sh5util``, and a file whose writer is killed
+by SIGKILL, at any write, opens with all rows of the last flush.
 
-Why not SWMR, HDF5's own way to read along: it allows no new table once it began, while tasks come
+Why not SWMR, HDF5's mode for concurrent reading: it does not allow new tables, while tasks start
 one by one; and ``sh5util`` and other plain readers refuse a file whose SWMR writer was killed until
 ``h5clear`` has been run on it (20 of 20 in a trial; with ordered flushes none).
 """
@@ -34,19 +34,19 @@ except ImportError:
     raise MissingExtra("h5py", "profile") from None
 
 FORMAT: Any = ("earliest", "v110")
-"""Bounds of what libhdf5 may write: what sh5util of every version reads."""
+"""Bounds of libhdf5's file format, readable by sh5util of every version."""
 
 SLURM_CHUNK = 10
-"""Rows of a chunk in the files of Slurm's plug-in, which deflates them at level 0."""
+"""Rows per chunk in files of Slurm's plug-in, which deflates them at level 0."""
 
 Number = int | float | None
-"""A value of a sample; None is written as Slurm's ``NO_VAL64``, which readers take as missing."""
+"""A value of a sample; None is written as ``NO_VAL64``, Slurm's sentinel."""
 
 MAX_HELD = 10_000
-"""Samples in memory before they are flushed unasked."""
+"""Samples in memory before an automatic flush."""
 
 CHUNK_CACHE = 16 * 2**10
-"""Bytes of each table that libhdf5 keeps: the chunk that is being filled."""
+"""Bytes of libhdf5's cache per table: the chunk that is being filled."""
 
 
 def create_file(target: Any, **options: Any) -> Any:
@@ -67,7 +67,7 @@ def write_attributes(group: Any, node_step: NodeStep) -> None:
 
 
 def write_number(group: Any, name: str, number: int) -> None:
-    """Write one int32, in an array of one element as Slurm does; replace it where it is."""
+    """Write or replace one int32, as an array of one element like Slurm."""
     if name in group.attrs:
         group.attrs.modify(name, np.array([number], "<i4"))
     else:
@@ -75,7 +75,7 @@ def write_number(group: Any, name: str, number: int) -> None:
 
 
 def write_text(group: Any, name: str, text: str) -> None:
-    """Write a text of its own length without a final NUL, though the type says there is one."""
+    """Write a text without a final NUL, although its type is NUL-terminated."""
     data = text.encode()
     kind = h5py.h5t.C_S1.copy()
     kind.set_size(max(len(data), 1))
@@ -119,7 +119,7 @@ def _file_type(dtype: np.dtype[np.void]) -> Any:
 
 
 def make_path(file: Any, names: Iterable[str]) -> Any:
-    """Return the group below others, which are made where they are missing."""
+    """Return the group at a path, creating missing groups."""
     group = file
     for name in names:
         encoded = name.encode()
@@ -128,7 +128,7 @@ def make_path(file: Any, names: Iterable[str]) -> Any:
 
 
 class _Samples:
-    """One table and the samples that are not in it yet."""
+    """One table and its samples that are not written yet."""
 
     def __init__(self, dtype: np.dtype[np.void]) -> None:
         self.dtype = dtype
@@ -138,15 +138,15 @@ class _Samples:
 
 
 class NodeStepWriter:
-    """Writes the file of one step on one node. Not to be used by several threads at a time."""
+    """Writes the file of one step on one node. Not thread-safe."""
 
     def __init__(
         self, path: str | PathLike[str], node_step: NodeStep, *, start: float | None = None
     ) -> None:
-        """Create the file, readable by its owner only; a file of that name is kept aside.
+        """Create the file, readable by its owner only; an existing file is renamed.
 
-        `start` is when the step began, in Unix seconds, or now; ``ElapsedTime`` counts from it, and
-        the attribute ``Start Time`` says it unless `node_step` does.
+        `start` is the step's start in Unix seconds, by default now; ``ElapsedTime`` counts from it,
+        and it is the attribute ``Start Time`` unless `node_step` has one.
         """
         self.path = fspath(path)
         self.start = time.time() if start is None else start
@@ -175,15 +175,15 @@ class NodeStepWriter:
         task: int | str | None = None,
         fields: Iterable[tuple[str, type[int] | type[float]]] | None = None,
     ) -> None:
-        """Say which fields a table has; without `fields`, those of its series.
+        """Define the fields of a table; by default, the fields of its series.
 
-        Nothing is written before the first sample. `task` is the global task id, for series whose
-        type has tasks, or another name of a table in the group `series`. Raises EncodeError for a
-        table that is there, and for fields that cannot be.
+        Nothing is written before the first sample. `task` is the global task id, for series with
+        tasks, or another name of a table in the group `series`. Raises EncodeError if the table
+        exists, or a field is invalid.
         """
         kind = series_type(series)
         if (series, task) in self._tables:
-            raise EncodeError(f"{series}: the table of task {task} is there already")
+            raise EncodeError(f"{series}: the table of task {task} exists already")
         for name in (series, "0" if task is None else str(task)):
             if not name.isprintable() or not name.strip(" .") or "/" in name:
                 raise EncodeError(f"{name!r:.80} cannot name a series")
@@ -201,8 +201,8 @@ class NodeStepWriter:
     ) -> None:
         """Add a sample taken at `time`, in Unix seconds; fields without a value are missing.
 
-        It is in the file after the next ``flush()``. Raises EncodeError for a field that the table
-        does not have, and for a number that does not fit it.
+        Written by the next ``flush()``. Raises EncodeError for unknown fields and for numbers out
+        of range.
         """
         if (series, task) not in self._tables:
             self.create_table(series, task)
@@ -219,7 +219,7 @@ class NodeStepWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Put all samples into the file; its cost depends on what is new, not on the file."""
+        """Write all new samples; the cost does not depend on the size of the file."""
         for (series, task), samples in self._tables.items():
             if samples.held:
                 if samples.table is None:
@@ -238,7 +238,7 @@ class NodeStepWriter:
             self._ordered.close()
 
     def detach(self) -> None:
-        """Write nothing to the file any more, in a process forked from the one that writes it."""
+        """Stop writing to the file, in a process forked from the writer."""
         self._ordered.detach_file()
 
     def _make_table(
@@ -256,8 +256,8 @@ class NodeStepWriter:
 def keep_aside(path: Path) -> Path | None:
     """Rename the file of an earlier run, which Slurm would overwrite; return its new path.
 
-    A job that is requeued onto the same node has files of the same names. sh5util skips the new
-    name, which begins with a dot; ``merge`` reads it.
+    The files of a job requeued onto the same node have the same names. sh5util skips the new name,
+    which begins with a dot; ``merge`` reads it.
     """
     name = parse_file_name(path.name)
     if not path.exists() or path.stat().st_size == 0:

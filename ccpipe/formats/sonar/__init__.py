@@ -6,8 +6,8 @@
 >>> decode(payload)[0].data.attributes.jobs[0].processes[0].cmd
 'awk'
 
-Source: Sonar JSON format output specification (0.16), and what Sonar 0.19 adds to it. Each type
-has its name and its text; ``docs/sonar/format.md`` is written from them.
+Source: Sonar JSON format output specification (0.16), and the additions of Sonar 0.19. Types have
+the specification's names and texts; ``docs/sonar/format.md`` is generated from them.
 """
 
 from ccpipe.formats.sonar.encoder import encode

@@ -16,7 +16,7 @@ except ImportError:
     raise MissingExtra("pyarrow", "parquet") from None
 
 FIRST = ("type", "time", "cluster", "node")
-"""Columns of every table; the others are what the envelopes hold."""
+"""Columns of every table; the others depend on the envelopes."""
 
 
 def to_arrow(envelopes: Iterable[Envelope]) -> pa.Table:

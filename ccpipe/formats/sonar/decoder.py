@@ -1,8 +1,8 @@
 """One JSON value to an envelope.
 
-Most values are decoded straight into the types. Where that fails, or an integer may be too large,
-the value is decoded without types first: to find what is wrong and where, to keep unknown fields,
-and to change older variants into today's layout.
+Most values are decoded directly into the types. If that fails, or an integer may be too large, the
+value is first decoded without types: to locate errors, to keep unknown fields, and to convert older
+variants to the current layout.
 """
 
 import json
@@ -15,9 +15,9 @@ import msgspec
 from msgspec import DecodeError, Struct, ValidationError
 from msgspec.structs import replace
 
-from ccpipe.formats.sonar.older_layouts import check_depth, modern, unwrap, upgrade
+from ccpipe.formats.sonar.older_layouts import check_depth, modernize, unwrap, upgrade
 from ccpipe.formats.sonar.profiles import Numbers, ReadProfile, from_sonar, numbers_of, unmark
-from ccpipe.formats.sonar.rules import Problem, beyond_64_bits, problems, written
+from ccpipe.formats.sonar.rules import Problem, beyond_64_bits, format_path, problems
 from ccpipe.formats.sonar.types.envelope import (
     ENVELOPES,
     ClusterData,
@@ -40,13 +40,13 @@ class Malformed(NamedTuple):
 
 
 class _JobsDataAsDocumented(Record, frozen=True, tag_field="type", tag="jobs"):
-    """Job data under the tag of the specification's text, "jobs"; all programs write "job"."""
+    """Job data with the tag of the specification, "jobs"; all programs write "job"."""
 
     attributes: JobsAttributes = JobsAttributes()
 
 
 class _Wire(Struct, gc=False, forbid_unknown_fields=True):
-    """An envelope of any type, in the layout of the JSON."""
+    """An envelope of any type, in JSON layout."""
 
     meta: MetadataObject = MetadataObject()
     data: SysinfoData | SampleData | JobsData | _JobsDataAsDocumented | ClusterData | None = None
@@ -64,18 +64,18 @@ _DECODER = msgspec.json.Decoder(_Wire, dec_hook=_extended)
 
 
 def _may_exceed_64_bits(raw: bytes | bytearray) -> bool:
-    """Return whether an integer may exceed 64 bits: msgspec accepts integers of any length."""
+    """Return whether an integer may exceed 64 bits: msgspec accepts any length."""
     return _TWENTY_DIGITS in raw.translate(_TO_ZEROES)
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object with all of its keys."""
+    """An object with all its keys, including duplicates."""
 
 
 def repeated_keys(raw: bytes | bytearray) -> Iterator[Problem]:
-    """Yield the keys that an object has twice in JSON that is otherwise valid.
+    """Yield the duplicate keys of objects in otherwise valid JSON.
 
-    JSON leaves open which value counts; Go's reader and this one take the last.
+    JSON does not define which value wins; Go's reader and this one use the last.
     """
     tree = json.loads(raw, object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
     left: deque[tuple[Path, Any]] = deque([((), tree)])
@@ -84,7 +84,7 @@ def repeated_keys(raw: bytes | bytearray) -> Iterator[Problem]:
         if isinstance(value, _Pairs):
             counted = Counter(key for key, _ in value)
             for key in (key for key, count in counted.items() if count > 1):
-                yield Problem(written((*path, key)), "key must not be repeated")
+                yield Problem(format_path((*path, key)), "key must not be repeated")
             left += [((*path, key), item) for key, item in value]
         elif isinstance(value, list):
             left += [((*path, index), item) for index, item in enumerate(value)]
@@ -97,7 +97,7 @@ _TWENTY_DIGITS = b"0" * 20
 def decode_value(
     raw: bytes | bytearray, *, strict: bool, profile: ReadProfile
 ) -> Envelope | list[Problem] | Malformed:
-    """Decode one JSON value: to an envelope, the rules that it breaks, or a syntax error."""
+    """Decode one JSON value to an envelope, or return the broken rules or a syntax error."""
     decoded = _decode(raw, strict=strict, profile=profile)
     if strict and not isinstance(decoded, Malformed) and (found := list(repeated_keys(raw))):
         return found + (decoded if isinstance(decoded, list) else [])
@@ -117,7 +117,7 @@ def _decode(
         return _decode_untyped(raw, None, strict=strict, profile=profile)
     numbers = numbers_of(wire.meta.producer, wire.meta.version, profile)
     envelope = _envelope(wire, {})
-    return _broken(envelope, wire, numbers, strict=strict) or _normal(envelope, numbers)
+    return _broken(envelope, wire, numbers, strict=strict) or _normalized(envelope, numbers)
 
 
 def decode_types(raw: bytes) -> list[Problem]:
@@ -139,11 +139,11 @@ def _envelope(wire: _Wire, unknown: dict[Path, Any]) -> Envelope:
 def _broken(envelope: Envelope, wire: _Wire, numbers: Numbers, *, strict: bool) -> list[Problem]:
     found = problems(envelope, strict=strict, writer=numbers)
     if strict and wire.data is not None and wire.errors == ():
-        found.append(Problem("$.errors", "must not be present beside data", ()))
+        found.append(Problem("$.errors", "must not be present together with data", ()))
     return found
 
 
-def _normal(envelope: Envelope, numbers: Numbers) -> Envelope:
+def _normalized(envelope: Envelope, numbers: Numbers) -> Envelope:
     meta = unmark(envelope.meta)
     if meta is not envelope.meta:
         envelope = replace(envelope, meta=meta)
@@ -176,18 +176,18 @@ def decode_tree(
     strict: bool,
     profile: ReadProfile,
 ) -> Envelope | list[Problem]:
-    """Decode what was read without types.
+    """Convert a JSON value that was decoded without types.
 
-    `nulls` and `long_numbers` say whether it may hold ``null`` and integers beyond 64 bits.
+    `nulls` and `long_numbers`: whether it may contain ``null`` and integers beyond 64 bits.
 
     Raises RecursionError if it nests too deeply.
     """
     if not strict:
         tree = upgrade(tree, numbers_of("sonar", "", profile))
-        modern(tree, nulls=nulls, numbers=_numbers_of_tree(tree, profile))
+        modernize(tree, nulls=nulls, numbers=_numbers_of_tree(tree, profile))
     unknown = dict(_take_unknown(tree))
     check_depth(unknown)
-    found = [Problem(written(p), "unknown field", v) for p, v in unknown.items() if strict]
+    found = [Problem(format_path(p), "unknown field", v) for p, v in unknown.items() if strict]
     try:
         wire = msgspec.convert(tree, _Wire, dec_hook=_extended)
     except ValidationError as error:
@@ -197,7 +197,7 @@ def decode_tree(
     if long_numbers:
         found += beyond_64_bits(envelope)
     found += _broken(envelope, wire, numbers, strict=strict)
-    return found or _normal(envelope, numbers)
+    return found or _normalized(envelope, numbers)
 
 
 def _numbers_of_tree(tree: Any, profile: ReadProfile) -> Numbers:
@@ -210,11 +210,11 @@ def _numbers_of_tree(tree: Any, profile: ReadProfile) -> Numbers:
 TOO_EARLY = "JSON ends too early"
 TRAILING = "trailing data after the JSON value"
 _RULES = {"Input data was truncated": TOO_EARLY, "JSON is malformed: trailing characters": TRAILING}
-"""Our texts for messages of ``msgspec`` that the stream decoder tests for."""
+"""Our texts for the ``msgspec`` messages that the stream decoder checks for."""
 
 
 def malformed(raw: bytes | bytearray | memoryview, error: Exception) -> Malformed:
-    """Turn a JSON syntax error into its position and rule."""
+    """Convert a JSON syntax error to position and rule."""
     if isinstance(error, RecursionError):
         return Malformed(0, _TOO_DEEP)
     if isinstance(error, UnicodeDecodeError):
@@ -230,7 +230,7 @@ _TOO_DEEP = "JSON is nested too deeply"
 
 
 def _problem(error: Exception, tree: Any) -> Problem:
-    """Turn msgspec's message, ``… - at `$.data.attributes.jobs[3].user```, into a problem."""
+    """Convert msgspec's message, ``… - at `$.data.attributes.jobs[3].user```, to a problem."""
     text, _, path = str(error).partition(" - at ")
     path = path.strip("`") or "$"
     return Problem(path, text[:1].lower() + text[1:], _at(tree, path))

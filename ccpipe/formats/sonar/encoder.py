@@ -11,7 +11,7 @@ import msgspec
 from ccpipe.errors import EncodeError
 from ccpipe.formats.sonar.decoder import decode_types
 from ccpipe.formats.sonar.profiles import STYLES, WriteProfile, depends_on_numbers, mark, to_sonar
-from ccpipe.formats.sonar.rules import written
+from ccpipe.formats.sonar.rules import format_path
 from ccpipe.formats.sonar.types.envelope import Envelope, JobsData
 from ccpipe.formats.sonar.types.primitives import ExtendedUint, FieldLayout, Record, fields
 
@@ -19,15 +19,14 @@ from ccpipe.formats.sonar.types.primitives import ExtendedUint, FieldLayout, Rec
 def encode(envelope: Envelope, *, profile: WriteProfile = "spec") -> bytes:
     """Encode an envelope as one line, with its LF.
 
-    Fields with their default value are omitted, except those that the profile always writes.
-    Unknown fields are written back to their places. The result is decoded again as a check before
-    it is returned.
+    Fields with their default value are omitted unless the profile always writes them. Unknown
+    fields are restored at their paths. The result is checked by decoding it.
 
     Raises
     ------
     EncodeError
-        for what JSON or the types cannot carry: data together with errors, NaN and infinity,
-        integers beyond 64 bits, lone surrogates; and for what the profile's reader cannot take.
+        for values that JSON, the types or the profile's reader do not allow: data together with
+        errors, NaN and infinity, integers beyond 64 bits, lone surrogates.
 
     """
     style = STYLES[profile]
@@ -63,7 +62,7 @@ def _object(record: Record, profile: WriteProfile) -> dict[str, Any]:
 
 
 _ALWAYS = object()
-"""Default of a field that is always written: no value equals it."""
+"""Default of fields that are always written: equal to no value."""
 
 
 @functools.cache
@@ -99,7 +98,7 @@ def _plain_float(value: float) -> Any:
 
 
 def _with_offset(time: str) -> str:
-    """Write UTC as Sonar does, with ``+00:00`` for ``Z``."""
+    """Write UTC as Sonar does: ``+00:00`` instead of ``Z``."""
     return time[:-1] + "+00:00" if time.endswith("Z") else time
 
 
@@ -111,7 +110,9 @@ def _with_unknown(tree: dict[str, Any], envelope: Envelope) -> bytes:
                 place = place[key]
             place[path[-1]] = value
         except (LookupError, TypeError):
-            raise EncodeError(f"{written(path)}: no object or array there to hold it") from None
+            raise EncodeError(
+                f"{format_path(path)}: unknown field without its parent object or array"
+            ) from None
     try:
         return msgspec.json.encode(tree)
     except (UnicodeEncodeError, RecursionError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""A batch of envelopes, as it travels through a pipe."""
+"""Batches of envelopes for the pipeline."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -26,7 +26,7 @@ class RejectedEnvelope(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Everything that is wrong, in one text."""
+        """All broken rules as one text."""
         return "; ".join(map(str, self.problems))
 
     @property
@@ -52,13 +52,13 @@ class RejectedEnvelope(NamedTuple):
 
 
 class Envelopes(RecordList[Envelope]):
-    """Envelopes, with what those payloads held beside them that is not one."""
+    """Decoded envelopes, with the rejected parts of their payloads."""
 
     name: ClassVar[str] = "envelopes"
     subjects: ClassVar[Sequence[str]] = ("sonar",)
 
     def clusters(self) -> set[str]:
-        """Return the clusters that the envelopes are of; an unnamed one is the empty string."""
+        """Return the clusters of the envelopes; an unnamed cluster is the empty string."""
         found: set[str] = set()
         for envelope in self:
             if envelope.data is not None:
@@ -77,7 +77,7 @@ class Envelopes(RecordList[Envelope]):
         MissingExtra
             if pyarrow is not installed.
         DataError
-            if a field is not of one type in all envelopes.
+            if a field has different types in the envelopes.
 
         """
         from ccpipe.formats.sonar.arrow import to_arrow
@@ -85,7 +85,7 @@ class Envelopes(RecordList[Envelope]):
         return to_arrow(self)
 
     def original(self, index: int) -> bytes:
-        """Return an envelope as a dead letter holds it: its JSON, else its ``repr``."""
+        """Return an envelope for a dead letter: its JSON, or its ``repr`` if not encodable."""
         envelope = self[index]
         try:
             return encode(envelope).rstrip(b"\n")

@@ -1,12 +1,12 @@
-"""Jobanalyzer's directory tree of envelopes: the files' names, from envelopes and back.
+"""Jobanalyzer's directory tree of envelopes: paths from envelopes, and envelope files by day.
 
 ::
 
     <root>/<cluster>/2025/04/07/0+sample-gpu-1.fox.json
     <root>/<cluster>/2025/04/07/0+job-slurm.json
 
-The day is that of the envelope's time in UTC. ``0`` is the version of the format. Files of type
-``cluster`` are spelt ``cluzter``. Each file holds envelopes one after the other.
+The day is the UTC date of the envelope's time. ``0`` is the version of the format. The type
+``cluster`` is spelt ``cluzter``. Each file has concatenated envelopes.
 
 Source: Sonar's ``src/datasink``; Jobanalyzer's ``code/sonalyze/db``.
 """
@@ -22,11 +22,11 @@ from ccpipe.formats.sonar.types import timestamp
 from ccpipe.formats.sonar.types.envelope import Envelope
 
 SPELLINGS = {"sample": "sample", "sysinfo": "sysinfo", "job": "job", "cluster": "cluzter"}
-"""How file names spell each type."""
+"""Spelling of each type in file names."""
 MASTER = "slurm"
-"""Stands for the node in the names of what is about a whole cluster."""
+"""Replaces the node in file names of data about a whole cluster."""
 MAX_NAME = 255
-"""Bytes of a file's name, on all usual file systems."""
+"""Maximum bytes of a file name on all usual file systems."""
 
 _FILE = re.compile(rf"0\+(?:{'|'.join(SPELLINGS.values())})-.+\.json", re.DOTALL)
 
@@ -44,21 +44,21 @@ class TreeFile(NamedTuple):
 
 
 def path_of(envelope: Envelope, *, cluster_directories: bool = True) -> PurePosixPath:
-    """Return the path below the root of the file that an envelope belongs into.
+    """Return the path, relative to the root, of the file for an envelope.
 
-    Raises EncodeError for an envelope of errors, which has no type and so no file; and where its
-    time, cluster or node cannot be part of a path.
+    Raises EncodeError for an envelope of errors, which has no type and thus no file, and if its
+    time, cluster or node is not valid in a path.
     """
     data = envelope.data
     if data is None:
-        raise EncodeError("an envelope of errors has no file in the tree: it is of no type")
+        raise EncodeError("an envelope of errors has no type and thus no file in the tree")
     attributes = data.attributes
     try:
         at = timestamp.parse(attributes.time)
     except DataError as error:
         raise EncodeError(f"time: {error}") from None
     if at is None:
-        raise EncodeError("time: an envelope without one has no day")
+        raise EncodeError("time: missing, so the day is unknown")
     day = PurePosixPath(*timestamp.write(at)[:10].split("-"))
     node = getattr(attributes, "node", MASTER)
     name = _checked("node", f"0+{SPELLINGS[data.type]}-{node}.json", node)
@@ -68,13 +68,13 @@ def path_of(envelope: Envelope, *, cluster_directories: bool = True) -> PurePosi
 
 
 def _checked(field: str, name: str, value: str) -> PurePosixPath:
-    """Return a name as a path of one part: no envelope may choose another directory."""
+    """Return a name as a path of one part, so that envelopes cannot escape their directory."""
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
         size = MAX_NAME + 1
     if not value or name in (".", "..") or "/" in name or size > MAX_NAME or not name.isprintable():
-        raise EncodeError(f"{field}: {value!r:.60} cannot be part of a file's name")
+        raise EncodeError(f"{field}: {value!r:.60} is not valid in a file name")
     return PurePosixPath(name)
 
 
@@ -91,11 +91,11 @@ def _days(cluster: Path) -> Iterator[date]:
         try:
             yield date(*map(int, directory.parts[-3:]))
         except ValueError:
-            continue  # no day of the calendar
+            continue  # not a calendar date
 
 
 def list_files(root: Path, day: date, *, cluster_directories: bool = True) -> list[TreeFile]:
-    """Return the files of a day with envelopes, in order; others are left out."""
+    """Return the envelope files of a day, in order; other files are ignored."""
     directory = f"{day:%Y/%m/%d}"
     paths = root.glob(f"*/{directory}/*" if cluster_directories else f"{directory}/*")
     return sorted(TreeFile(path, day) for path in paths if _FILE.fullmatch(path.name))

@@ -1,7 +1,7 @@
 """Reader of the stream that Sonar posts to its Kafka proxy, in bounded memory for any input.
 
-Each message is a control object, on a line of its own, and then as many bytes of data as it names;
-newlines may stand before, between and after messages.
+Each message is a control object on its own line, followed by the number of data bytes that it
+specifies; newlines are allowed before, between and after messages.
 
 Source: Sonar's ``util/kafka-proxy/kprox.go`` and ``src/datasink/kafka.rs``.
 """
@@ -17,7 +17,7 @@ MAX_CONTROL = 64 * 2**10
 
 
 class KproxControl(msgspec.Struct, rename="kebab", frozen=True):
-    """What precedes the data of a message."""
+    """Header of a message."""
 
     topic: str
     data_size: int
@@ -32,10 +32,10 @@ class KproxTooLarge(DataError):  # noqa: N818 - a limit
 
 
 class KproxDecoder:
-    """Cuts a stream that arrives in blocks into messages."""
+    """Splits a stream that arrives in blocks into messages."""
 
     def __init__(self, max_size: int, check: Callable[[KproxControl], None]) -> None:
-        """Limit the data of a message; `check` is called before they are read and may raise."""
+        """Limit data to `max_size` bytes; `check` is called before they are read and may raise."""
         self.max_size, self.check = max_size, check
         self.messages = 0
         self._rest = bytearray()
@@ -43,14 +43,13 @@ class KproxDecoder:
 
     @property
     def buffered(self) -> int:
-        """Bytes held back until the rest of their message arrives."""
+        """Buffered bytes of an incomplete message."""
         return len(self._rest)
 
     def feed(self, block: bytes) -> Iterator[bytes]:
         """Yield the data of the messages that a block completes.
 
-        Raises KproxTooLarge if one is larger than it may be, DataError if there is no control
-        object where there should be.
+        Raises KproxTooLarge if a message is too large, DataError if a control object is invalid.
         """
         self._rest += block
         while True:
@@ -93,9 +92,9 @@ class KproxDecoder:
         return True
 
     def finish(self) -> None:
-        """End the stream; raises DataError if it is cut off."""
+        """End the stream; raises DataError if it is truncated."""
         if self._control is not None or self._rest.strip(b"\r\n"):
-            raise DataError(f"the stream is cut off in message {max(1, self.messages)}")
+            raise DataError(f"the stream is truncated in message {max(1, self.messages)}")
 
 
 _CONTROL = msgspec.json.Decoder(KproxControl)

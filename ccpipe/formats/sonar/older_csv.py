@@ -1,8 +1,8 @@
-"""Sonar's CSV, its default from 0.7 to 0.13: each field ``name=value``.
+"""Sonar's CSV, its default from 0.7 to 0.13: fields ``name=value``.
 
-Records of one node and time are one sample, adjacent records of jobs one envelope. A bad line
-costs that line. Before 0.7 fields had no names, and nothing told the processes of a job apart:
-such lines are rejected.
+Records of one node and time form one sample, adjacent job records one envelope. A bad line is
+rejected alone. Before 0.7 fields had no names and the processes of a job could not be
+distinguished: such lines are rejected.
 
 Source: Sonar's ``doc/OLD-FORMAT.md`` and ``util/formats/oldfmt`` of 0.16.
 """
@@ -22,7 +22,7 @@ from ccpipe.formats.sonar.types.envelope import Envelope
 from ccpipe.formats.sonar.types.primitives import UINT64_MAX
 
 MAX_RECORDS = 10_000
-"""Records of one envelope; more begin another one."""
+"""Maximum records of one envelope; further ones begin another."""
 
 _CSV = re.compile(rb'\s*(?:"?[A-Za-z]\w*%?=|\d{4}-\d\d-\d\dT)')
 
@@ -32,7 +32,7 @@ def is_csv(start: bytes) -> bool:
 
 
 class CsvDecoder:
-    """A stream of CSV that arrives in blocks of any size, in bounded memory."""
+    """Decodes a CSV stream that arrives in blocks of any size, in bounded memory."""
 
     def __init__(self, *, strict: bool = False, profile: ReadProfile = "auto") -> None:
         self.strict = strict
@@ -40,7 +40,7 @@ class CsvDecoder:
         self._rest = b""
         self._offset = self._line = 0
         self._key: tuple[str, ...] = ()
-        """What the records at hand have in common."""
+        """Common key of the current records."""
         self._records: list[dict[str, Any]] = []
         self._originals: list[bytes] = []
         self._jobs: set[str] = set()
@@ -55,16 +55,16 @@ class CsvDecoder:
         if len(self._rest) > LARGEST:
             self._take(self._rest, ended=False)
             self._rest = b""
-        return self._taken()
+        return self._completed()
 
     def finish(self) -> Envelopes:
         if self._rest:
             self._take(self._rest, ended=False)
         self._rest = b""
         self._close()
-        return self._taken()
+        return self._completed()
 
-    def _taken(self) -> Envelopes:
+    def _completed(self) -> Envelopes:
         complete = Envelopes(self._found, rejected=self._rejected)
         self._found, self._rejected = [], []
         return complete
@@ -91,7 +91,7 @@ class CsvDecoder:
         self._records.append(record)
         self._originals.append(line)
         if job:
-            self._jobs.add(job)  # that it comes again begins the report of another time
+            self._jobs.add(job)  # a repeated job begins the report of another time
 
     def _close(self) -> None:
         if not self._records:
@@ -118,20 +118,20 @@ def _read(line: bytes) -> dict[str, Any]:
     except csv.Error as error:
         raise ValueError(f"not CSV: {error}") from None
     if re.match(r"\d{4}-", fields[0]):
-        raise ValueError("fields without names, as Sonar wrote before 0.7, tell no processes apart")
+        raise ValueError("fields without names (Sonar before 0.7) do not identify processes")
     record: dict[str, Any] = {}
     for field in fields:
         name, equals, text = field.partition("=")
         if not equals:
             raise ValueError(f"expected name=value, got {field!r:.60}")
         if name in record:
-            raise ValueError(f"{name!r:.60} is there twice")
+            raise ValueError(f"duplicate field {name!r:.60}")
         record[name] = _value(name, text)
     return record
 
 
 def _key(record: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what all records of one envelope have in common; raises ValueError."""
+    """Return the common key of the records of one envelope; raises ValueError."""
     version = record.get("v", "")
     if "error" in record:
         return "error", version, record["error"], record.get("timestamp", "")
@@ -144,11 +144,11 @@ def _key(record: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 _SHARED = {"v", "time", "host", "load", "gpuinfo", "cores", "memtotalkib"}
-"""Fields of a sample that are those of its node; each of its records may have them."""
+"""Fields of the node, which any record of a sample may have."""
 
 
 def _tree(key: tuple[str, ...], records: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what Sonar's JSON of the same time would hold."""
+    """Return the records as Sonar's JSON of the same age."""
     if key[0] == "error":
         return records[0]
     if key[0] == "job":
@@ -160,13 +160,13 @@ def _tree(key: tuple[str, ...], records: list[dict[str, Any]]) -> dict[str, Any]
     return tree | {"samples": records}
 
 
-def _whole(text: str) -> int:
+def _integer(text: str) -> int:
     if not re.fullmatch("[0-9]{1,20}", text) or int(text) > UINT64_MAX:
         raise ValueError(f"expected an integer of 64 bits, got {text!r:.60}")
     return int(text)
 
 
-def _real(text: str) -> float:
+def _float(text: str) -> float:
     if not re.fullmatch(r"[0-9]{1,30}(?:\.[0-9]{0,30})?", text):
         raise ValueError(f"expected a number, got {text!r:.60}")
     return float(text)
@@ -180,40 +180,40 @@ _NUMBER = re.compile(f"[{re.escape(_INITIAL)}][{re.escape(_SUBSEQUENT)}]{{0,11}}
 
 
 def _load(text: str) -> list[int]:
-    """Read seconds of each processor: a base, then differences, in base 45, lowest digit first."""
+    """Read seconds of each CPU: a base, then differences, in base 45, lowest digit first."""
     numbers = _NUMBER.findall(text)
     if not numbers or sum(map(len, numbers)) != len(text):
         raise ValueError(f"expected numbers in base 45, got {text!r:.60}")
-    least, *more = [
+    base, *more = [
         sum(_DIGITS[digit] * _BASE**place for place, digit in enumerate(number))
         for number in numbers
     ]
-    return [least + number for number in more]
+    return [base + number for number in more]
 
 
-def _cards(text: str) -> list[dict[str, Any]]:
-    """Read ``fan%=27|28,perf=P8|P8``: each field with its values for all cards."""
-    cards: list[dict[str, Any]] = []
+def _gpus(text: str) -> list[dict[str, Any]]:
+    """Read ``fan%=27|28,perf=P8|P8``: each field with its values for all GPUs."""
+    gpus: list[dict[str, Any]] = []
     for field in text.split(","):
         name, _, values = field.partition("=")
         for index, value in enumerate(values.split("|")):
-            if index == len(cards):
-                cards.append({})
+            if index == len(gpus):
+                gpus.append({})
             if value:
-                cards[index][name] = value if name in ("perf", "mode") else _whole(value)
-    return cards
+                gpus[index][name] = value if name in ("perf", "mode") else _integer(value)
+    return gpus
 
 
 _VALUES: dict[str, Callable[[str], Any]] = {
     "load": _load,
-    "gpuinfo": _cards,
-    **dict.fromkeys(("cpu%", "gpu%", "gpumem%"), _real),
+    "gpuinfo": _gpus,
+    **dict.fromkeys(("cpu%", "gpu%", "gpumem%"), _float),
     **dict.fromkeys(
         (
             "cores", "memtotalkib", "job", "epoch", "pid", "ppid", "cpukib", "rssanonkib", "gpukib",
             "cputime_sec", "gpufail", "rolledup",
         ),
-        _whole,
+        _integer,
     ),
 }  # fmt: skip
 

@@ -1,14 +1,14 @@
-"""What older versions of Sonar wrote, turned into envelopes as they are decoded today.
+"""Converts the output of older Sonar versions to the current layout.
 
-Before 0.17 ``upgrade`` reads the old format, whose objects are flat: a sample ``{"v", "time",
+``upgrade`` converts the format before 0.17, whose objects are flat: a sample ``{"v", "time",
 "host", "load", "gpuinfo", "samples"}``, a node ``{"timestamp", "hostname", "description", …}``,
-jobs ``{"v", "jobs"}`` with sacct's columns, and errors ``{"v", "error", "timestamp"}``. None names
-its cluster. What has no field today stays as an unknown field.
+jobs ``{"v", "jobs"}`` with sacct's columns, and errors ``{"v", "error", "timestamp"}``. None has a
+cluster. Values without a current field stay as unknown fields.
 
-``modern`` changes older variants of today's format: real archives hold the tags "jobs" and
-"slurm_jobs" for "job", other names of fields, and ``null`` for a missing field. Up to 0.13 jobs
-were sacct's columns as strings, with sacct's names: one that can be parsed moves to the field of
-today; one that cannot stays as an unknown field, so that nothing is lost.
+``modernize`` converts older variants of the current format: archives have the tags "jobs" and
+"slurm_jobs" for "job", other field names, and ``null`` for missing fields. Up to 0.13, jobs were
+sacct's columns as strings, with sacct's names: those that can be parsed move to their current
+field; the others stay as unknown fields, so that nothing is lost.
 
 Source: Sonar's ``doc/OLD-FORMAT.md``, ``util/formats/oldfmt`` of 0.16, and
 ``util/formats/newfmt/types.go`` from 0.13-devel to 0.19.
@@ -27,9 +27,9 @@ from ccpipe.formats.sonar.types.timestamp import is_readable, parse
 
 
 def upgrade(old: Any, numbers: Numbers) -> Any:
-    """Return an old object in today's layout, and anything else as it is.
+    """Return an old object in the current layout, and any other value unchanged.
 
-    `numbers` is how the result is to encode ``performance_state``.
+    `numbers` selects the encoding of ``performance_state`` in the result.
     """
     if not isinstance(old, dict) or "meta" in old or "data" in old:
         return old
@@ -61,7 +61,7 @@ def _sample(old: dict[str, Any], numbers: Numbers) -> dict[str, Any]:
         if not isinstance(process, dict):
             continue
         job, user = process.pop("job", 0), process.pop("user", "")
-        # Processes without a job belong together with no other, and not to a batch job.
+        # A process without a job gets its own record, which is not of a batch job.
         epoch = process.pop("epoch", 0 if job else 1)
         key = (str(job), str(user), str(epoch)) if job else place
         record = {"job": job, "user": user, "epoch": epoch, "processes": []}
@@ -69,9 +69,9 @@ def _sample(old: dict[str, Any], numbers: Numbers) -> dict[str, Any]:
     system: dict[str, Any] = {}
     if "load" in old:
         system["cpus"] = old.pop("load")
-    if isinstance(cards := old.get("gpuinfo"), list):
+    if isinstance(gpus := old.get("gpuinfo"), list):
         del old["gpuinfo"]
-        system["gpus"] = [_card(card, i, numbers) for i, card in enumerate(cards)]
+        system["gpus"] = [_gpu(gpu, i, numbers) for i, gpu in enumerate(gpus)]
     sample = _renamed(old, {"host": "node"}) | {"jobs": list(jobs.values())}
     return sample | ({"system": system} if system else {})
 
@@ -82,7 +82,7 @@ _PROCESS = {
     "rssanonkib": "resident_memory",
     "cputime_sec": "cpu_time",
 }
-_CARD = {
+_GPU = {
     "fan%": "fan",
     "mode": "compute_mode",
     "musekib": "memory",
@@ -97,14 +97,14 @@ _CARD = {
 
 
 def _process(old: dict[str, Any]) -> dict[str, Any]:
-    """Rename a process's fields; what it does on several cards is divided evenly among them."""
+    """Rename a process's fields; its GPU usage is divided evenly among its GPUs."""
     used = old.pop("gpus", None)
     if isinstance(used, str) and re.fullmatch(r"[0-9]{1,9}(?:,[0-9]{1,9})*", used):
-        cards = [int(index) for index in used.split(",")]
-        util, memory_util = (_or_zero(old.pop(k, 0)) / len(cards) for k in ("gpu%", "gpumem%"))
-        memory = int(_or_zero(old.pop("gpukib", 0))) // len(cards)
+        gpus = [int(index) for index in used.split(",")]
+        util, memory_util = (_or_zero(old.pop(k, 0)) / len(gpus) for k in ("gpu%", "gpumem%"))
+        memory = int(_or_zero(old.pop("gpukib", 0))) // len(gpus)
         use = {"gpu_util": util, "gpu_memory": memory, "gpu_memory_util": memory_util}
-        old["gpus"] = [{"index": index, **use} for index in cards]
+        old["gpus"] = [{"index": index, **use} for index in gpus]
     return _renamed(old, _PROCESS)
 
 
@@ -112,18 +112,18 @@ def _or_zero(value: Any) -> float:
     return value if isinstance(value, int | float) else 0.0
 
 
-def _card(old: Any, index: int, numbers: Numbers) -> Any:
+def _gpu(old: Any, index: int, numbers: Numbers) -> Any:
     if not isinstance(old, dict):
         return old
     state = re.fullmatch("P([0-9]{1,3})", str(old.get("perf", "")))
     if state:
         del old["perf"]
         old["performance_state"] = int(state[1]) + (1 if numbers == "sonar" else 2)
-    return {"index": index, **_renamed(old, _CARD)}
+    return {"index": index, **_renamed(old, _GPU)}
 
 
 _NODE = {"timestamp": "time", "hostname": "node"}
-_NODE_CARD = {
+_NODE_GPU = {
     "bus_addr": "address",
     "arch": "architecture",
     "mem_size_kib": "memory",
@@ -149,13 +149,13 @@ def _node(old: dict[str, Any]) -> dict[str, Any]:
             node["cpu_model"] = found[4]
     if isinstance(node.get("mem_gb"), int):
         node["memory"] = node.pop("mem_gb") * 2**20
-    if isinstance(cards := node.pop("gpu_info", None), list):
-        node["cards"] = [_renamed(card, _NODE_CARD) for card in cards if isinstance(card, dict)]
+    if isinstance(gpus := node.pop("gpu_info", None), list):
+        node["cards"] = [_renamed(gpu, _NODE_GPU) for gpu in gpus if isinstance(gpu, dict)]
     return node
 
 
 def _jobs(old: dict[str, Any]) -> dict[str, Any]:
-    """Date jobs, whose old object has no time, by the latest time that they mention."""
+    """Convert jobs; their time, which the old object lacks, is the latest one in any job."""
     jobs = [job for job in old.pop("jobs") if isinstance(job, dict)]
     texts = [
         text
@@ -168,16 +168,16 @@ def _jobs(old: dict[str, Any]) -> dict[str, Any]:
 
 
 DEEPEST = 64
-"""Maximum nesting of a value: the types have nine levels, unknown fields may have any."""
+"""Maximum nesting of a value: the types have nine levels, unknown fields any number."""
 
 
-def modern(envelope: Any, *, nulls: bool, numbers: Numbers = "spec") -> None:
-    """Change an envelope that was decoded without types into today's layout, in place.
+def modernize(envelope: Any, *, nulls: bool, numbers: Numbers = "spec") -> None:
+    """Convert an envelope that was decoded without types to the current layout, in place.
 
-    `nulls` says whether it may hold any, `numbers` how the result encodes ``time_limit`` and
-    ``performance_state``.
+    `nulls`: whether it may contain ``null``; `numbers`: the encoding of ``time_limit`` and
+    ``performance_state`` in the result.
 
-    Raises RecursionError if it holds `nulls` and nests too deeply.
+    Raises RecursionError if `nulls` is true and it nests too deeply.
     """
     if nulls:
         _drop_nulls(envelope)
@@ -188,10 +188,10 @@ def modern(envelope: Any, *, nulls: bool, numbers: Numbers = "spec") -> None:
         data["type"] = "job"
     if isinstance(data.get("attributes"), dict):
         minute = 60 if numbers == "sonar" else 1
-        _modern_attributes(data["attributes"], data.get("type"), minute)
+        _modernize_attributes(data["attributes"], data.get("type"), minute)
 
 
-def _modern_attributes(attributes: dict[str, Any], tag: Any, minute: int) -> None:
+def _modernize_attributes(attributes: dict[str, Any], tag: Any, minute: int) -> None:
     match tag:
         case "sysinfo":
             _rename(attributes, {"os": "os_name", "os-version": "os_release"})
@@ -203,7 +203,7 @@ def _modern_attributes(attributes: dict[str, Any], tag: Any, minute: int) -> Non
             _rename(attributes, {"slurm-jobs": "slurm_jobs"})
             for job in _objects(attributes.get("slurm_jobs")):
                 if "JobID" in job:
-                    modern_job(job, minute=minute)
+                    modernize_job(job, minute=minute)
 
 
 _OF_PROCESSES = {"resident": "resident_memory", "virtual": "virtual_memory"}
@@ -220,7 +220,7 @@ def _rename(fields: dict[str, Any], names: dict[str, str]) -> None:
 
 
 def unwrap(tree: Any) -> Any:
-    """Return the envelope that Sonar's daemon wraps on standard output; anything else as it is."""
+    """Return the envelope that Sonar's daemon wraps on stdout; any other value unchanged."""
     is_wrapped = isinstance(tree, dict) and tree.keys() == {"topic", "key", "client", "value"}
     return tree["value"] if is_wrapped else tree
 
@@ -246,8 +246,8 @@ def check_depth(value: Any, depth: int = 0) -> None:
             check_depth(item, depth + 1)
 
 
-def modern_job(job: dict[str, Any], *, minute: int) -> None:
-    """Change one job in place; `minute` is how many units of ``time_limit`` a minute has."""
+def modernize_job(job: dict[str, Any], *, minute: int) -> None:
+    """Convert one job in place; `minute` is the number of ``time_limit`` units per minute."""
     _read_number(job)
     for old, (new, read) in _COLUMNS.items():
         if isinstance(job.get(old), str) and new not in job:
@@ -266,7 +266,7 @@ def _read_number(job: dict[str, Any]) -> None:
     shown, raw = job.get("JobID"), job.get("JobIDRaw")
     if not isinstance(shown, str) or not isinstance(raw, str) or "job_id" in job:
         return
-    from ccpipe.formats.slurm.records import SlurmId  # its package reads all of Slurm's formats
+    from ccpipe.formats.slurm.records import SlurmId  # its package imports all Slurm formats
 
     try:
         number = SlurmId.read(shown, raw)
@@ -309,7 +309,7 @@ def _in_64_bits(number: int) -> int:
 
 
 def _kilobytes(text: str) -> int:
-    """Read a volume such as ``1.5G``; sacct counts bytes where there is no suffix."""
+    """Read a size such as ``1.5G``; sacct writes bytes without a suffix."""
     if not text:
         return 0
     found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([KMGTP]?)", text)
@@ -363,7 +363,7 @@ def _code(text: str) -> int:
 
 
 def _state(text: str) -> str:
-    return text.partition(" ")[0]  # of "CANCELLED by 1000" the rest is discarded
+    return text.partition(" ")[0]  # drop the user of "CANCELLED by 1000"
 
 
 def _nodes(text: str) -> list[str]:

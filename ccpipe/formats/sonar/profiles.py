@@ -1,30 +1,30 @@
-"""Profiles: whose JSON it is, the specification's or what one program writes or needs to read.
+"""Profiles: variants of the JSON, as specified or as one program writes or reads it.
 
 For writing:
 
-`spec` is the specification's text: jobs have the tag "jobs", ``time_limit`` is in minutes.
+`spec` follows the specification: jobs have the tag "jobs", ``time_limit`` is in minutes.
 
-`sonar` is what Sonar 0.19 writes. It departs from its specification: ``time_limit`` is in seconds,
-``performance_state`` is v+1 so that 1 means P0, ``+00:00`` is written for ``Z``, and the tag of
-jobs is "job". It never writes ``format``, ``attrs`` and ``token`` in ``meta``. The profiles below
-are this one with what their readers need: both read ``time_limit`` as Sonar writes it.
+`sonar` is the output of Sonar 0.19, which differs from the specification: ``time_limit`` is in
+seconds, ``performance_state`` is v+1 so that 1 means P0, ``+00:00`` is written for ``Z``, and the
+tag of jobs is "job". ``format``, ``attrs`` and ``token`` in ``meta`` are never written. The
+profiles below extend this one for their readers: both read ``time_limit`` as Sonar writes it.
 
 `jobanalyzer` is for Jobanalyzer. It recomputes ``cpu_util`` only for a ``meta.version`` of three
-parts from 0.7.0 on: any other version is appended to one, as ``0.7.0+0-1-0`` for 0.1.0. Its HTTP
-interface refuses records without the fields that Sonar leaves out where they are zero, samples
-without ``system`` and ``boot``, and fields that Sonar removed: ``gres_detail`` and
+parts, at least 0.7.0: any other version is appended to one, as ``0.7.0+0-1-0`` for 0.1.0. Its HTTP
+interface rejects records without the fields that Sonar omits if they are zero, samples without
+``system`` and ``boot``, and fields that Sonar removed: ``gres_detail`` and
 ``minimum_cpus_per_node`` of a job. It drops envelopes of errors.
 
-`slurm-monitor` is for slurm-monitor. It refuses a message with anything but ``producer`` and
-``version`` in ``meta``, and fails on an envelope of errors, which is therefore an error here. Of
-the ranges of a partition it keeps the last one: they are written as one.
+`slurm-monitor` is for slurm-monitor. It rejects messages with other fields than ``producer`` and
+``version`` in ``meta``, and fails on an envelope of errors, for which encoding raises an error. It
+only keeps the last range of a partition, so all are written as one.
 
-For reading, `sonar` and `spec` say how ``time_limit`` and ``performance_state`` are encoded.
-`auto`, the default, decides for each envelope: as `sonar` where ``meta.producer`` is "sonar", which
-all versions of Sonar write, else as `spec`. An envelope that is written against this rule has a
-mark at the end of its version, ``0.19.0+spec`` or ``1.0.0+sonar``, which a decoder follows and
-removes. A strict decoder allows what Sonar itself writes where it reads `sonar`: ``+00:00`` for
-``Z``, and "CANCELLED by 1000"; so it accepts what any profile writes.
+For reading, `sonar` and `spec` select the encoding of ``time_limit`` and ``performance_state``.
+`auto`, the default, decides by envelope: `sonar` if ``meta.producer`` is "sonar", as in all
+versions of Sonar, else `spec`. An envelope encoded differently has a suffix to its version,
+``0.19.0+spec`` or ``1.0.0+sonar``, which decoders obey and remove. When reading `sonar`, a strict
+decoder allows Sonar's deviations, ``+00:00`` for ``Z`` and "CANCELLED by 1000"; so it accepts the
+output of every profile.
 
 Source: Sonar's ``src/output.rs``, ``src/ps_newfmt.rs``, ``src/slurmjobs.rs``; Jobanalyzer's
 ``code/sonalyze``; slurm-monitor's ``db/v2/importer.py``.
@@ -54,17 +54,17 @@ from ccpipe.formats.sonar.types.sample import (
 from ccpipe.formats.sonar.types.sysinfo import SysinfoAttributes, SysinfoGpuCard
 
 WriteProfile = Literal["spec", "sonar", "jobanalyzer", "slurm-monitor"]
-"""For whom an envelope is written."""
+"""Profile of an envelope to write."""
 
 ReadProfile = Literal["auto", "spec", "sonar"]
-"""Whose encoding is read; ``auto`` decides it for each envelope, see ``numbers_of``."""
+"""Profile of envelopes to read; ``auto`` decides by envelope, see ``numbers_of``."""
 
 Numbers = Literal["spec", "sonar"]
-"""How ``time_limit`` and ``performance_state`` are encoded: see the module's text."""
+"""Encoding of ``time_limit`` and ``performance_state``: see the module's docstring."""
 
 
 Always = dict[type[Record], frozenset[str]]
-"""Fields of each type that are written even where they have their default value."""
+"""Fields of each type that are written even with their default value."""
 
 
 def _fields(text: str) -> frozenset[str]:
@@ -111,7 +111,7 @@ _JOBANALYZER: Always = _SONAR | {
     SlurmJob: _fields("job_id job_step job_name job_state submit_time start_time end_time"),
     ClusterAttributes: _SONAR[ClusterAttributes] | _fields("time cluster"),
 }
-"""What its HTTP interface requires; see `_for_jobanalyzer` for what it refuses."""
+"""Required by its HTTP interface; see `_for_jobanalyzer` for what it rejects."""
 
 _SLURM_MONITOR: Always = _SONAR | {
     SampleGpu: _fields("index uuid"),
@@ -127,11 +127,11 @@ class Style(NamedTuple):
     jobs_tag: str = "job"
     numbers: Numbers = "sonar"
     prepare: Callable[[Envelope], Envelope] = lambda envelope: envelope
-    """What else changes; raises EncodeError for what the reader cannot take."""
+    """Other changes; raises EncodeError for data that the reader cannot process."""
 
 
 def _bare(envelope: Envelope) -> Envelope:
-    """Leave out of ``meta`` all but ``producer`` and ``version``."""
+    """Remove all fields of ``meta`` but ``producer`` and ``version``."""
     meta = MetadataObject(producer=envelope.meta.producer, version=envelope.meta.version)
     return replace(envelope, meta=meta)
 
@@ -186,10 +186,10 @@ STYLES: dict[str, Style] = {
 
 
 def numbers_of(producer: str, version: str, profile: ReadProfile = "auto") -> Numbers:
-    """Return how an envelope encodes its numbers, by its ``meta``.
+    """Return the number encoding of an envelope, by its ``meta``.
 
-    ``auto`` goes by the mark at the end of the version where there is one (``+spec``,
-    ``+sonar``), else by the producer: every version of Sonar writes seconds and v+1.
+    ``auto`` obeys the suffix of the version if there is one (``+spec``, ``+sonar``), else it
+    decides by the producer: every version of Sonar writes seconds and v+1.
     """
     if profile != "auto":
         return profile
@@ -212,10 +212,10 @@ def _without_mark(version: str, numbers: Numbers) -> str:
 
 
 def mark(meta: MetadataObject, numbers: Numbers, *, needed: bool) -> MetadataObject:
-    """Note in the version how numbers are encoded, where its producer does not imply it.
+    """Append the number encoding to the version if the producer does not imply it.
 
-    A version that looks marked already is marked whether or not it is `needed`, so that
-    ``unmark`` gives it back.
+    A version that already has such a suffix gets one even if not `needed`, so that ``unmark``
+    restores it.
     """
     version = meta.version
     is_implied = _default_numbers(meta.producer) == numbers or not needed
@@ -233,7 +233,7 @@ def unmark(meta: MetadataObject) -> MetadataObject:
 
 
 def depends_on_numbers(envelope: Envelope) -> bool:
-    """Return whether an envelope holds a number that is encoded in two ways."""
+    """Return whether an envelope has a number with two encodings."""
     data = envelope.data
     if isinstance(data, SampleData) and data.attributes.system is not None:
         return any(gpu.performance_state for gpu in data.attributes.system.gpus)
@@ -243,15 +243,15 @@ def depends_on_numbers(envelope: Envelope) -> bool:
 
 
 def from_sonar(envelope: Envelope) -> Envelope:
-    """Turn the numbers that Sonar 0.19 writes into the specification's.
+    """Convert numbers as Sonar 0.19 writes them to the specification's encoding.
 
-    A ``time_limit`` that is no whole number of minutes is rounded up.
+    A ``time_limit`` is rounded up to whole minutes.
     """
     return _changed(envelope, state=_state_from_sonar, limit=_minutes)
 
 
 def to_sonar(envelope: Envelope) -> Envelope:
-    """Turn the specification's numbers into those that Sonar 0.19 writes; raises EncodeError."""
+    """Convert numbers to the encoding of Sonar 0.19; raises EncodeError."""
     return _changed(envelope, state=_state_to_sonar, limit=_seconds)
 
 
@@ -278,13 +278,13 @@ def _changed(envelope: Envelope, *, state: Change, limit: Change) -> Envelope:
 
 
 def _state_from_sonar(state: ExtendedUint) -> ExtendedUint:
-    """Sonar writes v+1 for v: what reads as infinite is the state 0."""
+    """Convert v+1 to v+2: the value 1, infinite in the specification, is state 0."""
     return ExtendedUint(min(state.wire, UINT64_MAX - 1) - 1) if state else UNSET
 
 
 def _state_to_sonar(state: ExtendedUint) -> ExtendedUint:
     if state.is_infinite:
-        raise EncodeError("Sonar cannot write an infinite performance_state")
+        raise EncodeError("an infinite performance_state has no encoding in Sonar")
     return ExtendedUint.from_wire(state.wire - 1) if state else UNSET
 
 

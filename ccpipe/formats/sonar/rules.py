@@ -1,7 +1,7 @@
-"""The rules of the specification beyond its types, and where an envelope breaks them.
+"""Rules of the specification beyond its types, and checks of envelopes.
 
-A strict check applies all of them; a tolerant one accepts what real archives hold, and only
-requires readable times and integers of 64 bits.
+A strict check applies all rules; a tolerant one accepts real archives and only requires readable
+times and integers of 64 bits.
 """
 
 import binascii
@@ -43,7 +43,7 @@ class Problem(NamedTuple):
     """A rule that a value breaks."""
 
     path: str
-    """Where the value is: ``$.data.attributes.jobs[3].user``."""
+    """Path of the value: ``$.data.attributes.jobs[3].user``."""
     rule: str
     value: Any = None
 
@@ -52,7 +52,7 @@ class Problem(NamedTuple):
         return reported if self.value is None else f"{reported}: {self.value!r:.80}"
 
 
-def written(path: Path) -> str:
+def format_path(path: Path) -> str:
     return "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
 
 
@@ -61,13 +61,15 @@ def problems(
 ) -> list[Problem]:
     """Return the rules that an envelope breaks, in the order of its fields.
 
-    A strict check of what Sonar itself wrote (`writer`) allows where it departs from its
-    specification: ``+00:00`` for ``Z``, and "CANCELLED by 1000" as a job's state.
+    A strict check of Sonar's own output (`writer`) allows its deviations from the specification:
+    ``+00:00`` for ``Z``, and "CANCELLED by 1000" as a job's state.
     """
     level: Level = ("strict" if writer == "spec" else "sonar") if strict else "tolerant"
     found = list(_exclusive(envelope))
     if not _are_clean([envelope], level):
-        found[:0] = [Problem(written(p), rule, value) for p, rule, value in _walk(envelope, level)]
+        found[:0] = [
+            Problem(format_path(p), rule, value) for p, rule, value in _walk(envelope, level)
+        ]
     return found
 
 
@@ -83,7 +85,7 @@ def beyond_64_bits(value: Any, path: Path = ()) -> Iterator[Problem]:
         for index, item in enumerate(value):
             yield from beyond_64_bits(item, (*path, index))
     elif isinstance(value, int) and value > UINT64_MAX:
-        yield Problem(written(path), "must be an integer of 64 bits", value)
+        yield Problem(format_path(path), "must be an integer of 64 bits", value)
 
 
 def _exclusive(envelope: Envelope) -> Iterator[Problem]:
@@ -146,7 +148,7 @@ Tests = list[tuple[str, Callable[[Any], bool], str]]
 
 
 class _Plan(NamedTuple):
-    """What to check in a type and below."""
+    """Checks of a type and of the types below."""
 
     values: Tests
     arrays: Tests
@@ -160,7 +162,7 @@ class _Plan(NamedTuple):
 
 @functools.cache
 def _plan(cls: type[Record], level: Level) -> _Plan:
-    plan = _Plan([], [], [], _prose_of(cls, level))
+    plan = _Plan([], [], [], _prose_rules(cls, level))
     for field in fields(cls).values():
         if field.primitive is not None:
             test = _test(field.primitive, level)
@@ -180,10 +182,10 @@ def _test(primitive: Primitive, level: Level) -> Callable[[Any], bool] | None:
     return (primitive.sonar if level == "sonar" else None) or primitive.strict
 
 
-def _prose_of(cls: type[Record], level: Level) -> Callable[[Any], Iterator[Broken]] | None:
+def _prose_rules(cls: type[Record], level: Level) -> Callable[[Any], Iterator[Broken]] | None:
     if level == "tolerant":
         return None
-    return _sonars_slurm_job if level == "sonar" and cls is SlurmJob else _PROSE.get(cls)
+    return _slurm_job_of_sonar if level == "sonar" and cls is SlurmJob else _PROSE.get(cls)
 
 
 _SEMVER = re.compile(
@@ -198,7 +200,7 @@ def _meta(meta: MetadataObject) -> Iterator[Broken]:
     if meta.format:
         yield ("format",), "must be 0", meta.format
     if meta.version and not _SEMVER.fullmatch(meta.version):
-        yield ("version",), "must be a semantic version, as 0.19.0-devel", meta.version
+        yield ("version",), "must be a semantic version, such as 0.19.0-devel", meta.version
     seen: set[str] = set()
     for index, pair in enumerate(meta.attrs):
         if pair.key in seen:
@@ -218,7 +220,7 @@ def _sysinfo(node: SysinfoAttributes) -> Iterator[Broken]:
 
 def _sample_job(job: SampleJob) -> Iterator[Broken]:
     if not job.job and not job.epoch:
-        yield ("job",), "must not be zero where epoch is zero", job.job
+        yield ("job",), "must not be zero if epoch is zero", job.job
 
 
 def _slurm_job(job: SlurmJob) -> Iterator[Broken]:
@@ -230,13 +232,13 @@ def _slurm_job(job: SlurmJob) -> Iterator[Broken]:
 def _slurm_job_numbers_and_nodes(job: SlurmJob) -> Iterator[Broken]:
     for whole, part in (("array_job_id", "array_task_id"), ("het_job_id", "het_job_offset")):
         if getattr(job, part) and not getattr(job, whole):
-            yield (part,), f"must be zero where {whole} is zero", getattr(job, part)
+            yield (part,), f"must be zero if {whole} is zero", getattr(job, part)
     for index, names in enumerate(job.nodes):
         if not is_node_range(names):
             yield ("nodes", index), "must be a list of nodes", names
 
 
-def _sonars_slurm_job(job: SlurmJob) -> Iterator[Broken]:
+def _slurm_job_of_sonar(job: SlurmJob) -> Iterator[Broken]:
     if job.job_state.startswith("CANCELLED by "):
         yield from _slurm_job_numbers_and_nodes(job)
     else:

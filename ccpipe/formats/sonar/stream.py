@@ -1,8 +1,8 @@
 """Decoder of a stream of concatenated JSON values, in bounded memory for any input.
 
-Sonar writes each envelope on its own line; files hold pretty-printed ones too, but never an array.
-A bad value costs only itself: decoding continues where the next envelope may start, which is a
-brace at the start of a line, or one before a key that only envelopes start with.
+Sonar writes each envelope on its own line; files also have pretty-printed ones, but never an array.
+After a bad value, decoding resumes where the next envelope may start: at a brace at the start of a
+line, or before a key that only envelopes start with.
 
 Source: Sonar's ``util/formats/newfmt/decode_*.go`` and ``doc/HOWTO-DAEMON.md``.
 """
@@ -28,11 +28,11 @@ _BOUNDARY = re.compile(
 _OVERLAP = 64
 """Bytes at the end of the buffer that may be the start of a boundary."""
 _MAX_TOKEN = 32
-"""Bytes at the end of the buffer that may look bad only because the rest is missing."""
+"""Bytes at the end of the buffer that may be invalid only because the rest is missing."""
 _BRACE = ord("{")
 _LAST = b"}\r"
 _NO_BRACE = "expected '{', the start of an envelope"
-_MARK = "a byte order mark, which JSON must not begin with"
+_BOM = "JSON must not begin with a byte order mark"
 _SKIP = msgspec.json.Decoder(msgspec.Raw)
 
 
@@ -44,16 +44,16 @@ def decode(payload: bytes, *, strict: bool = False, profile: ReadProfile = "auto
     payload
         Concatenated JSON values, on separate lines or not.
     strict
-        Apply all rules of the specification. Otherwise what real archives hold is accepted: other
-        names of fields and types, missing values, unknown fields.
+        Apply all rules of the specification. Otherwise the variants in real archives are accepted:
+        other names of fields and types, missing values, unknown fields.
     profile
-        Whose encoding of numbers it is, see ``profiles``: ``sonar`` for Sonar's own, ``spec`` for
-        the specification's, ``auto`` to decide by each envelope's producer.
+        Encoding of numbers, see ``profiles``: ``sonar`` for Sonar's own, ``spec`` for the
+        specification's, ``auto`` to decide by each envelope's producer.
 
     Returns
     -------
     Envelopes
-        With what was rejected, its position and reason. No payload raises.
+        ``rejected`` has the rejected parts with position and reason. No payload raises.
 
     """
     if payload.startswith(b"{") and payload.find(b"\n") in (-1, len(payload) - 1):
@@ -80,28 +80,28 @@ class Decoder:
         self.largest = largest
         self._buffer = bytearray()
         self._offset = 0  # of the buffer in the stream
-        self._line, self._lined = 1, 0  # the line number at an index of the buffer
-        self._bad: Malformed | None = None  # at the start of the buffer; its end is searched for
-        self._sought = 1  # how far that search got
-        self._enough = 0  # buffered bytes from which an incomplete value is tried again
+        self._line, self._line_index = 1, 0  # line number at an index of the buffer
+        self._bad: Malformed | None = None  # at the start of the buffer, end unknown yet
+        self._searched = 1  # bytes already searched for the end
+        self._retry_size = 0  # buffered bytes before an incomplete value is retried
         self._found: list[Envelope] = []
         self._rejected: list[RejectedEnvelope] = []
 
     def feed(self, block: bytes) -> Envelopes:
-        """Add the next bytes; return what is complete."""
+        """Add the next bytes; return the complete envelopes."""
         self._buffer += block
         if block[-_OVERLAP:].rstrip().endswith(b"}"):
-            self._enough = 0
+            self._retry_size = 0
         return self._run(final=False)
 
     def finish(self) -> Envelopes:
         """End the stream; return the rest."""
-        self._enough = 0
+        self._retry_size = 0
         return self._run(final=True)
 
     @property
     def complete(self) -> int:
-        """Bytes of the stream that are decoded or rejected; the rest waits for more."""
+        """Bytes of the stream already decoded or rejected; the rest is buffered."""
         return self._offset
 
     def _run(self, *, final: bool) -> Envelopes:
@@ -116,22 +116,22 @@ class Decoder:
             fresh = self._offset + start == 0 or b"\n" in buffer[position:start]
             position = self._take(start, fresh=fresh, final=final)
         self._go_to_line_of(start)
-        self._offset, self._lined = self._offset + start, 0
+        self._offset, self._line_index = self._offset + start, 0
         del buffer[:start]
         complete = Envelopes(self._found, rejected=self._rejected)
         self._found, self._rejected = [], []
         return complete
 
     def _take(self, start: int, *, fresh: bool, final: bool) -> int | None:
-        """Decode the value at `start`; return its end, or None where more bytes are needed."""
+        """Decode the value at `start`; return its end, or None if more bytes are needed."""
         if self._bad is None and self._buffer[start] != _BRACE:
             has_mark = self._buffer.startswith(BOM_UTF8, start)
-            self._bad = Malformed(0, _MARK if has_mark else _NO_BRACE)
+            self._bad = Malformed(0, _BOM if has_mark else _NO_BRACE)
         if self._bad is not None:
             return self._skip(start, self._bad, final=final)
         if fresh and (end := self._take_line(start)):
             return end
-        if len(self._buffer) - start < self._enough:
+        if len(self._buffer) - start < self._retry_size:
             return None
         return self._take_framed(start, final=final)
 
@@ -143,7 +143,7 @@ class Decoder:
         if self._accept(start, end):
             return None
         self._go_to_line_of(start)
-        self._lined = end  # no line ends in between; counting them is slow
+        self._line_index = end  # no line ends in between; counting them is slow
         return end
 
     def _take_framed(self, start: int, *, final: bool) -> int | None:
@@ -154,14 +154,14 @@ class Decoder:
         elif bad.rule is TOO_EARLY and size == self.largest:
             bad = Malformed(0, f"the envelope is larger than {self.largest} bytes")
         elif bad.offset > size - _MAX_TOKEN and not final:
-            self._enough = 2 * size
+            self._retry_size = 2 * size
             return None
         if bad is None:
             return start + size
         return self._skip(start, bad, final=final)
 
     def _accept(self, start: int, end: int) -> Malformed | None:
-        """Decode a complete value; return the error where it is not JSON after all."""
+        """Decode a complete value; return the error if it is not JSON after all."""
         found = decode_value(self._buffer[start:end], strict=self.strict, profile=self.profile)
         if isinstance(found, Malformed):
             return found
@@ -174,16 +174,16 @@ class Decoder:
     def _skip(self, start: int, bad: Malformed, *, final: bool) -> int | None:
         """Reject from `start` up to where the next envelope may start."""
         buffer = self._buffer
-        boundary = _BOUNDARY.search(buffer, start + self._sought)
+        boundary = _BOUNDARY.search(buffer, start + self._searched)
         if boundary is not None:
             end = boundary.start()
         elif final or len(buffer) - start >= 2 * self.largest:
             end = len(buffer)
         else:
             self._bad = bad
-            self._sought = max(1, len(buffer) - start - _OVERLAP)
+            self._searched = max(1, len(buffer) - start - _OVERLAP)
             return None
-        self._bad, self._sought, self._enough = None, 1, 0
+        self._bad, self._searched, self._retry_size = None, 1, 0
         self._reject(start, end, min(start + bad.offset, end), [Problem("$", bad.rule)])
         return end
 
@@ -197,8 +197,8 @@ class Decoder:
         )
 
     def _go_to_line_of(self, place: int) -> None:
-        self._line += self._buffer.count(b"\n", self._lined, place)
-        self._lined = place
+        self._line += self._buffer.count(b"\n", self._line_index, place)
+        self._line_index = place
 
 
 def _measure(rest: memoryview) -> tuple[int, Malformed | None]:
@@ -207,6 +207,6 @@ def _measure(rest: memoryview) -> tuple[int, Malformed | None]:
         _SKIP.decode(rest)
     except (msgspec.DecodeError, RecursionError) as error:
         bad = malformed(rest, error)
-        # msgspec reports the byte after the first trailing one.
+        # msgspec reports the byte after the first trailing byte.
         return (bad.offset - 1, None) if bad.rule is TRAILING else (len(rest), bad)
     return len(rest), None

@@ -1,14 +1,14 @@
-"""Sums over a job's processes: roll-up, and by how much their counters grew.
+"""Sums over a job's processes: roll-up, and growth of counters between samples.
 
-A process' counters include those of its children that ended and were waited for. So what a child
-used moves to its parent when it ends, and is not used again: it is subtracted from the growth of
-the nearest ancestor that is still there. What a process used that is new since the last sample is
-growth as a whole. Together they are what the job used, however short its processes lived.
+A process's counters include its terminated children that it waited for: a child's usage moves to
+its parent when the child ends. It is not new usage, so it is subtracted from the growth of the
+nearest living ancestor. The counters of a new process are growth in full. The sum is the job's
+usage, even with short-lived processes.
 
-A record of processes that are rolled up has no number to know them by. One that executes another
-program and is in such a record before or after counts as ended and new: what it used until then
-counts twice, unless its parent used as much meanwhile. Its process ID is its own, as Sonar writes
-since 0.18: several with the ID 0 could not be told apart by programs that key on it.
+Processes in a rolled-up record cannot be identified. One that executes another program while it is
+in such a record counts as ended and new: its previous usage counts twice, unless its parent used
+as much in the meantime. Each record has its own process ID, as in Sonar since 0.18: programs that
+key on the ID could not distinguish several records with ID 0.
 
 Source: Sonar JSON format output specification, *Rolled-up samples*; Sonar's ``src/pidmap.rs``.
 """
@@ -31,7 +31,7 @@ from ccpipe.formats.sonar.types.sample import (
 )
 
 COUNTERS = 3
-"""Of a process: ``cpu_time``, ``data_read``, ``data_written``."""
+"""Counters of a process: ``cpu_time``, ``data_read``, ``data_written``."""
 
 Counts = tuple[int, ...]
 U = TypeVar("U", bound=Hashable)
@@ -40,23 +40,23 @@ U = TypeVar("U", bound=Hashable)
 _ZOMBIE = " <defunct>"
 
 
-class Seen(NamedTuple):
-    """The processes of one sample, in its order; compact, since it is kept for each job."""
+class ProcessSnapshot(NamedTuple):
+    """The processes of one sample, in order; compact, as it is kept for each job."""
 
     pids: tuple[int, ...] = ()
-    """0 for a rolled-up record, whose number is synthetic: parent and command identify it."""
+    """0 for a rolled-up record, which is identified by parent and command."""
     parents: tuple[int, ...] = ()
     commands: tuple[str, ...] = ()
     counters: Sequence[int] = ()
-    """``COUNTERS`` for each."""
+    """``COUNTERS`` values for each process."""
 
     @property
     def has_data(self) -> bool:
-        """Whether it is known what any of them read or wrote."""
+        """Whether any bytes read or written are known."""
         return any(self.counters[1::COUNTERS]) or any(self.counters[2::COUNTERS])
 
     def rows(self) -> Iterator[tuple[int, int, str, Counts]]:
-        """Yield number, parent, command and counters of each process."""
+        """Yield process ID, parent, command and counters of each process."""
         counts = zip(*(self.counters[i::COUNTERS] for i in range(COUNTERS)), strict=True)
         commands = (command.removesuffix(_ZOMBIE) for command in self.commands)
         return zip(self.pids, self.parents, commands, counts, strict=True)
@@ -72,27 +72,27 @@ class Levels(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """By how much the counters of a job's processes grew."""
+    """Growth of the counters of a job's processes."""
 
     lasting: Counts
-    """Of processes that were there before."""
+    """Of processes in both samples."""
     new: Counts
-    """Of processes that are new since, or run another program."""
+    """Of processes that are new or run another program."""
     new_average: float
-    """Sum of ``cpu_avg`` of the latter."""
+    """Sum of ``cpu_avg`` of the new processes."""
 
 
-CardSums = Mapping[str, Sequence[float]]
+GpuSums = Mapping[str, Sequence[float]]
 """By UUID: ``gpu_util``, ``gpu_memory`` and ``gpu_memory_util``."""
 
 
 def rounded(percent: float) -> float:
-    """Return a sum of decimal fractions without the digits that come of binary ones."""
+    """Return a sum of decimal fractions without binary rounding errors."""
     return round(percent, 6)
 
 
 def processes_of(records: Sequence[SampleProcess]) -> int:
-    """Return how many processes records stand for; a negative number in one adds none."""
+    """Return the number of processes in records; a negative ``rolledup`` counts as 0."""
     return len(records) + sum([max(0, each.rolledup) for each in records])
 
 
@@ -110,21 +110,21 @@ def average(processes: Sequence[SampleProcess]) -> float:
     return rounded(sum([p.cpu_avg for p in processes]))
 
 
-def card_sums(processes: Sequence[SampleProcess]) -> CardSums:
-    cards: dict[str, list[float]] = {}
+def gpu_sums(processes: Sequence[SampleProcess]) -> GpuSums:
+    gpus: dict[str, list[float]] = {}
     for process in processes:
-        for card in process.gpus:
-            whole = cards.setdefault(card.uuid, [0.0, 0.0, 0.0])
-            whole[0] = rounded(whole[0] + card.gpu_util)
-            whole[1] += card.gpu_memory
-            whole[2] = rounded(whole[2] + card.gpu_memory_util)
-    return cards
+        for gpu in process.gpus:
+            whole = gpus.setdefault(gpu.uuid, [0.0, 0.0, 0.0])
+            whole[0] = rounded(whole[0] + gpu.gpu_util)
+            whole[1] += gpu.gpu_memory
+            whole[2] = rounded(whole[2] + gpu.gpu_memory_util)
+    return gpus
 
 
-def seen(processes: Sequence[SampleProcess]) -> Seen:
-    """Return what has to be known of a job's processes at its next sample."""
+def snapshot(processes: Sequence[SampleProcess]) -> ProcessSnapshot:
+    """Return the state of a job's processes needed for its next sample."""
     counters = [n for p in processes for n in (p.cpu_time, p.data_read, p.data_written)]
-    return Seen(
+    return ProcessSnapshot(
         tuple([0 if p.rolledup else p.pid for p in processes]),
         tuple([p.ppid for p in processes]),
         tuple([intern(p.cmd) for p in processes]),
@@ -132,10 +132,12 @@ def seen(processes: Sequence[SampleProcess]) -> Seen:
     )
 
 
-def growth(before: Seen, now: Seen, processes: Sequence[SampleProcess]) -> Growth:
-    """Return by how much the counters of a job's processes grew since the sample before.
+def growth(
+    before: ProcessSnapshot, now: ProcessSnapshot, processes: Sequence[SampleProcess]
+) -> Growth:
+    """Return the growth of the counters of a job's processes since the previous sample.
 
-    `processes` are those of `now`.
+    `processes` belong to `now`.
     """
     if now[:3] == before[:3]:
         gains = [new - old for new, old in zip(now.counters, before.counters, strict=True)]
@@ -145,39 +147,39 @@ def growth(before: Seen, now: Seen, processes: Sequence[SampleProcess]) -> Growt
         (parent, command) for pid, parent, command, _ in chain(before.rows(), now.rows()) if not pid
     }
     old, new = _Units(before, rolled), _Units(now, rolled)
-    fresh = {unit for unit, command in new.commands.items() if command != old.commands.get(unit)}
+    started = {unit for unit, command in new.commands.items() if command != old.commands.get(unit)}
     gained, lost = dict(new.counts), dict(old.counts)
     for unit in old.counts.keys() & new.counts.keys():
-        then, at_present = old.counts[unit], new.counts[unit]
-        if isinstance(unit, int) and at_present[0] < then[0]:
-            fresh.add(unit)  # the number was used again
+        then, present = old.counts[unit], new.counts[unit]
+        if isinstance(unit, int) and present[0] < then[0]:
+            started.add(unit)  # the process ID was reused
         else:
-            gained[unit], lost[unit] = _difference(at_present, then), _difference(then, at_present)
+            gained[unit], lost[unit] = _difference(present, then), _difference(then, present)
     for unit, counts in inherited(lost, old.ancestors(), new.counts).items():
         gained[unit] = _difference(gained[unit], counts)
-    average_of_fresh = average(
-        [p for unit, p in zip(new.of_rows, processes, strict=True) if unit in fresh]
+    average_of_started = average(
+        [p for unit, p in zip(new.of_rows, processes, strict=True) if unit in started]
     )
     return Growth(
-        _total(counts for unit, counts in gained.items() if unit not in fresh),
-        _total(gained[unit] for unit in fresh),
-        average_of_fresh,
+        _total(counts for unit, counts in gained.items() if unit not in started),
+        _total(gained[unit] for unit in started),
+        average_of_started,
     )
 
 
 def inherited(
     lost: Mapping[U, Counts], ancestors: Mapping[U, U], lasting: Container[U]
 ) -> dict[U, Counts]:
-    """Add up what processes had when they were seen last, by the nearest ancestor that lasts.
+    """Sum the last counters of ended processes by their nearest living ancestor.
 
-    That ancestor's counters have grown by it without anything being used.
+    That ancestor's counters grew by them without new usage.
     """
     totals: dict[U, Counts] = {}
     for process, counts in lost.items():
         if not any(counts):
             continue
         ancestor = ancestors.get(process)
-        # Samples take their time: numbers that are used again could lead in a circle.
+        # Sampling is not atomic: reused process IDs could form a cycle.
         for _ in range(len(ancestors)):
             if ancestor is None or ancestor in lasting:
                 break
@@ -188,14 +190,14 @@ def inherited(
 
 
 _Unit = int | tuple[int, str]
-"""A process; or all those of one parent with one command, where one of them is rolled up in either
-sample, since a process may be rolled up in one and not in the next."""
+"""A process ID; or parent and command if one of their processes is rolled up in either sample: it
+may be rolled up in one and not in the next."""
 
 
 class _Units:
-    """The processes of one sample by what can be recognised in the other."""
+    """The processes of one sample, by a key that identifies them in the other sample."""
 
-    def __init__(self, sample: Seen, rolled: Container[tuple[int, str]]) -> None:
+    def __init__(self, sample: ProcessSnapshot, rolled: Container[tuple[int, str]]) -> None:
         self.counts: dict[_Unit, Counts] = {}
         self.commands: dict[_Unit, str] = {}
         self.of_rows: list[_Unit] = []
@@ -211,7 +213,7 @@ class _Units:
             self.counts[unit] = counts if known is None else _total((known, counts))
 
     def ancestors(self) -> dict[_Unit, _Unit]:
-        """Return the parents of processes, where these are of the same job."""
+        """Return the parents of processes, if they belong to the same job."""
         known = self._of_pids
         return {unit: known[pid] for unit, pid in self._parents.items() if pid in known}
 
@@ -230,9 +232,9 @@ def _difference(counts: Counts, less: Counts) -> Counts:
 def shares(
     now: Sequence[int], before: Sequence[int], seconds: float
 ) -> tuple[list[float], float] | None:
-    """Return the growth of each counter of seconds and of all together, in percent of `seconds`.
+    """Return the growth of each counter of seconds, and of their sum, in percent of `seconds`.
 
-    None if one went down, or where their number changed.
+    None if a counter decreased, or their number changed.
     """
     if len(now) != len(before):
         return None
@@ -243,17 +245,17 @@ def shares(
 
 
 FIRST_SYNTHETIC_PID = 2**22 + 1
-"""Beyond the greatest ``pid_max`` that Linux allows."""
+"""Above the maximum ``pid_max`` of Linux."""
 
 _SYNTHETIC_PIDS = 2**31 - FIRST_SYNTHETIC_PID
 
 
 def synthetic_pid(job: SampleJob, parent: int, command: str, *, taken: Container[int] = ()) -> int:
-    """Return the process ID of a record that stands for several processes.
+    """Return the process ID of a rolled-up record.
 
     It is a hash of job, epoch, user, parent and command, from 4194305 to 2³¹-1: the same in every
-    sample, also after a restart of whoever makes them. Where another record of the sample has
-    taken it, the next one that is free is returned.
+    sample, even after a restart of the producer. If another record of the sample has the same ID,
+    the next free one is returned.
     """
     key = f"{job.job} {job.epoch} {parent} {job.user}\n{command}".encode(errors="surrogatepass")
     digest = hashlib.blake2b(key, digest_size=8).digest()
@@ -266,11 +268,10 @@ def synthetic_pid(job: SampleJob, parent: int, command: str, *, taken: Container
 def roll_up(sample: SampleAttributes) -> SampleAttributes:
     """Roll up the processes of a sample.
 
-    Processes become one if they are under control of a batch system (epoch 0), have the same job,
-    which is not zero, the same command and the same parent process, and have no child processes.
-    The record has a synthetic process ID, and ``rolledup`` says how many processes it stands for
-    beside the first; all measures are sums. A process that is alone of its kind stays as it is,
-    and so does one whose parent is not known.
+    Processes are merged if they are under control of a batch system (epoch 0), have the same
+    nonzero job, the same command and the same parent process, and have no child processes. The
+    record has a synthetic process ID, ``rolledup`` is the number of processes minus one, and all
+    measures are sums. A process without such siblings, or with an unknown parent, is unchanged.
     """
     parents = {process.ppid for job in sample.jobs for process in job.processes}
     pids: set[int] = set()
@@ -325,10 +326,10 @@ def _sum(group: list[SampleProcess], pid: int) -> SampleProcess:
 
 
 def _sum_of_gpus(uses: Iterable[SampleProcessGpu]) -> tuple[SampleProcessGpu, ...]:
-    cards: dict[tuple[str, int], list[SampleProcessGpu]] = {}
+    gpus: dict[tuple[str, int], list[SampleProcessGpu]] = {}
     for use in uses:
-        cards.setdefault((use.uuid, use.index), []).append(use)
-    return tuple(_added(group, _SUMMED_OF_GPU) for group in cards.values())
+        gpus.setdefault((use.uuid, use.index), []).append(use)
+    return tuple(_added(group, _SUMMED_OF_GPU) for group in gpus.values())
 
 
 _Measures = TypeVar("_Measures", SampleProcess, SampleProcessGpu)

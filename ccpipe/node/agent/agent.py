@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 RELEASE_SECONDS = 120  # time for which NVML is not used after SIGUSR1
 
 LOG = Limits(age=1.0, memory=4 * 2**20, grace=0.5)
-# An envelope counts as a kilobyte here: this holds the envelopes of about ten hours.
+# An envelope counts as a kilobyte here: enough for about ten hours.
 ENVELOPES = Limits(age=0.0, memory=128 * 2**10)
 
 ONCE_SECONDS = 30.0
@@ -72,7 +72,7 @@ class Agent:
         self.sonar: Sampler | None = None  # of envelopes, from when one of them is enabled
         self._sonar_enabled = asyncio.Event()
         self.stages = Stages(self.parts.translators, Lines)
-        self._reload_asked = asyncio.Event()
+        self._reload_requested = asyncio.Event()
         self._responder: Responder | None = None
         self._log = LogSource(site=self.site, level=self.site.publish.log, telemetry=telemetry)
         self._usual_level = logging.getLogger().level
@@ -95,7 +95,7 @@ class Agent:
         return Path(self.site.publish.dead_letter_file or state_directory() / "dead.lp")
 
     async def run(self, seconds: float | None) -> None:
-        """Publish until a signal comes or `seconds` are over; with ``once``, one sample."""
+        """Publish until a signal or for `seconds`; with ``once``, one sample."""
         site = self.site
         bus = Connection(
             site.bus, name="publisher", telemetry=self.telemetry, forever=not self.once
@@ -110,17 +110,17 @@ class Agent:
                 await bus.__aenter__()  # without a broker, sampling is pointless
             else:
                 loop = asyncio.get_running_loop()
-                loop.add_signal_handler(signal.SIGHUP, self._reload_asked.set)
+                loop.add_signal_handler(signal.SIGHUP, self._reload_requested.set)
                 stack.callback(loop.remove_signal_handler, signal.SIGHUP)
                 loop.add_signal_handler(signal.SIGUSR1, _release_nvml)
                 stack.callback(loop.remove_signal_handler, signal.SIGUSR1)
                 await stack.enter_async_context(self._logging(bus))
                 await bus.connect_in_background()
-                await self._begin_service(stack, bus, stop)
+                await self._start_service(stack, bus, stop)
             stack.callback(self._log_totals)
-            await self._carry(bus, stop)
+            await self._run_pipes(bus, stop)
 
-    async def _begin_service(
+    async def _start_service(
         self, stack: contextlib.AsyncExitStack, bus: Connection, stop: asyncio.Event
     ) -> None:
         """Start what only a long-running publisher needs: control, reload, notifications."""
@@ -138,26 +138,26 @@ class Agent:
             self._responder = Responder(bus, self.site, known, self.telemetry)
             await stack.enter_async_context(self._responder)
         work = {
-            "reload": self._reload_when_asked(),
+            "reload": self._reload_on_request(),
             "systemd": self._notify_systemd(bus),
             "stopping": _notify_stopping(stop),
         }
         for name, each in work.items():
-            stack.push_async_callback(_end, background(each, f"ccpipe-{name}"))
+            stack.push_async_callback(_cancel, background(each, f"ccpipe-{name}"))
 
-    async def _carry(self, bus: Connection, stop: asyncio.Event) -> None:
+    async def _run_pipes(self, bus: Connection, stop: asyncio.Event) -> None:
         """Run the pipes of metrics and envelopes; if one fails, both end."""
         line = LineCodec(precision=self.site.publish.precision)
         lines = NatsSink(codec=line, site=self.site, telemetry=self.telemetry).using(bus)
         async with contextlib.AsyncExitStack() as stack:
             replay = await self._spool(stack, lines)
             await _until_one_fails(
-                self._carry_metrics(spooling(lines, replay, stop.is_set), stop),
-                self._carry_envelopes(bus, replay, stop),
+                self._run_metrics(spooling(lines, replay, stop.is_set), stop),
+                self._run_envelopes(bus, replay, stop),
                 stop,
             )
 
-    async def _carry_metrics(self, sink: Sink[Any], stop: asyncio.Event) -> None:
+    async def _run_metrics(self, sink: Sink[Any], stop: asyncio.Event) -> None:
         await run(
             self.metrics,
             sink,
@@ -168,10 +168,10 @@ class Agent:
             stop=stop,
         )
 
-    async def _carry_envelopes(
+    async def _run_envelopes(
         self, bus: Connection, replay: SpoolReplay | None, stop: asyncio.Event
     ) -> None:
-        """Run their pipe from when they are enabled, which a reload may do."""
+        """Run the pipe of envelopes once they are enabled, at the start or by a reload."""
         if not self.once:
             await _first_of(self._sonar_enabled, stop)
         if self.sonar is None:
@@ -186,7 +186,7 @@ class Agent:
                 dead.with_name(f"{dead.name}.sonar"), max_bytes=NODE_BYTES
             ),
             limits=ENVELOPES,
-            telemetry=Telemetry(),  # its own: counts and readiness are those of metrics
+            telemetry=Telemetry(),  # separate: /metrics and readiness cover metrics only
             stop=stop,
         )
 
@@ -204,7 +204,7 @@ class Agent:
     async def _logging(self, bus: Connection) -> AsyncIterator[None]:
         end = asyncio.Event()
 
-        async def carry() -> None:
+        async def publish() -> None:
             sink = _LogSink(NatsSink(site=self.site, telemetry=self.telemetry).using(bus), end)
             try:
                 await run(self._log, sink, limits=LOG, telemetry=Telemetry(), stop=end)
@@ -212,7 +212,7 @@ class Agent:
                 log.warning("the log is not published: %s", error)
 
         self._set_log_level(self.site.publish.log)
-        task = background(carry(), "ccpipe-log")
+        task = background(publish(), "ccpipe-log")
         try:
             yield
         finally:
@@ -237,10 +237,10 @@ class Agent:
             self.telemetry.total(self.telemetry.dead),
         )
 
-    async def _reload_when_asked(self) -> None:
+    async def _reload_on_request(self) -> None:
         while True:
-            await self._reload_asked.wait()
-            self._reload_asked.clear()
+            await self._reload_requested.wait()
+            self._reload_requested.clear()
             systemd.reloading()
             try:
                 await self.reload()
@@ -389,7 +389,7 @@ async def _until_one_fails(
         raise error
 
 
-async def _end(task: "asyncio.Task[None]") -> None:
+async def _cancel(task: "asyncio.Task[None]") -> None:
     task.cancel()
     await asyncio.wait({task})
 

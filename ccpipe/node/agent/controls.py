@@ -44,7 +44,7 @@ def controls(
         return ControlChange(str(with_unit(before)), str(with_unit(wanted)))
 
     return {
-        "topology": Control("processors, memory and cards", lambda _: _topology(sysinfo(), root)),
+        "topology": Control("processors, memory and GPUs", lambda _: _topology(sysinfo(), root)),
         "config": Control("configuration in force, without secrets", lambda _: _config(site())),
         "collectors": Control(
             "collectors and their states", lambda _: json.dumps(dict(collectors()))
@@ -63,9 +63,9 @@ def controls(
 
 
 def _topology(envelopes: "Iterable[Envelope]", root: str) -> str:
-    """Return the payload of the event ``topology`` and, beside it, cc-node-controller's keys."""
+    """Return the payload of the event ``topology``, with cc-node-controller's keys added."""
     from ccpipe.formats.sonar import SysinfoAttributes
-    from ccpipe.translate.sonar.topology import topology_payload  # which few nodes need
+    from ccpipe.translate.sonar.topology import topology_payload  # rarely needed
 
     errors = []
     for envelope in envelopes:
@@ -73,9 +73,9 @@ def _topology(envelopes: "Iterable[Envelope]", root: str) -> str:
             reported = json.loads(topology_payload(envelope.data.attributes))
             return json.dumps({**reported, **hwthread_topology(root)})
         errors += [error.detail for error in envelope.errors]
-    raise UnavailableError("; ".join(errors) or "nothing is known of this node")
+    raise UnavailableError("; ".join(errors) or "no description of this node is available")
 
 
 def _config(site: Site) -> str:
-    """Return the configuration; secrets are in files, but a URL may hold a password."""
+    """Return the configuration; secrets are in files, but a URL may contain a password."""
     return json.dumps(mask(plain(site)))

@@ -1,8 +1,8 @@
 """The publisher's own log as log lines, published like its metrics.
 
-It must neither block the code that logs nor feed itself: publishing a log line may fail, which is
-logged, which is a log line again. So each call site has a limit of lines per minute; further lines
-are counted and summarised in one line. Dead letters of log lines are not logged.
+It must neither block the code that logs nor feed itself: a failure to publish a log line is logged
+too. So each call site may log a limited number of lines per minute; further ones are counted and
+summarised in one line. Dead letters of log lines are not logged.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ COMPONENT = "ccpipe"
 Level = Literal["debug", "info", "warn", "error", "off"]
 
 MAX_LINES = 1000
-"""Maximum number of lines held; beyond it, the oldest are dropped and counted."""
+"""Maximum number of buffered lines; beyond it, the oldest are dropped and counted."""
 MAX_TEXT = 4000
 """Maximum length of a line; longer ones, such as tracebacks, are cut in the middle."""
 ALLOWED = 60  # maximum number of lines per call site and period
@@ -46,12 +46,12 @@ _CLOSE = 1_000_000  # nanoseconds within which times are made to differ
 
 
 @dataclass(slots=True)
-class _Place:
+class _CallSite:
     """A call site of the logging module."""
 
     since: float
     reported: int = 0
-    held_back: int = 0
+    suppressed: int = 0
     level: str = ""
     text: str = ""  # its last line
 
@@ -75,7 +75,7 @@ class LogSource(logging.Handler, Source[Lines]):
         self._lines: deque[Message] = deque(maxlen=MAX_LINES)
         self._lost = 0
         self._last = 0  # the time of the latest line
-        self._places: dict[tuple[str, int], _Place] = {}  # as many as there are call sites
+        self._call_sites: dict[tuple[str, int], _CallSite] = {}  # by path and line number
         self._loop: asyncio.AbstractEventLoop | None = None
         self._arrived = asyncio.Event()
         self._stopped = False
@@ -110,22 +110,22 @@ class LogSource(logging.Handler, Source[Lines]):
                 await wait_for_event(self._arrived, PERIOD)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a record as a line; called by the logging module, in any thread, under our lock."""
-        if _is_own_letter(record):
+        """Queue a record as a line; called by the logging module, in any thread, under our lock."""
+        if _is_own_dead_letter(record):
             return
         level, text = _level(record.levelno), self._text(record)
         key, now = (record.pathname, record.lineno), monotonic()
-        place = self._places.get(key)
-        if place is None or now - place.since >= PERIOD:
-            if place is not None:
-                self._log_left_out(place)
-            place = self._places[key] = _Place(now)
-        place.level, place.text = level, text
-        if place.reported < ALLOWED:
-            place.reported += 1
+        call_site = self._call_sites.get(key)
+        if call_site is None or now - call_site.since >= PERIOD:
+            if call_site is not None:
+                self._log_suppressed(call_site)
+            call_site = self._call_sites[key] = _CallSite(now)
+        call_site.level, call_site.text = level, text
+        if call_site.reported < ALLOWED:
+            call_site.reported += 1
             self._keep(level, text, int(record.created * 1e9))
         else:
-            place.held_back += 1
+            call_site.suppressed += 1
             self._telemetry.count(self._telemetry.lost_log_lines, self)
 
     def _keep(self, level: str, text: str, time: int) -> None:
@@ -141,24 +141,24 @@ class LogSource(logging.Handler, Source[Lines]):
             with contextlib.suppress(RuntimeError):  # the event loop has ended
                 self._loop.call_soon_threadsafe(self._arrived.set)
 
-    def _log_left_out(self, place: _Place) -> None:
-        if place.held_back:
-            text = f"{place.held_back} more lines were left out here, the last: {place.text}"
-            self._keep(place.level, _cut(text), time_ns())
-            place.held_back = 0
+    def _log_suppressed(self, call_site: _CallSite) -> None:
+        if call_site.suppressed:
+            text = f"{call_site.suppressed} more lines suppressed here, last: {call_site.text}"
+            self._keep(call_site.level, _cut(text), time_ns())
+            call_site.suppressed = 0
 
     def _take(self) -> list[Message]:
         self.acquire()
         try:
             now = monotonic()
-            for key, place in list(self._places.items()):
-                if self._stopped or now - place.since >= PERIOD:
-                    self._log_left_out(place)
-                    del self._places[key]
+            for key, call_site in list(self._call_sites.items()):
+                if self._stopped or now - call_site.since >= PERIOD:
+                    self._log_suppressed(call_site)
+                    del self._call_sites[key]
             lines = list(self._lines)
             self._lines.clear()
             if self._lost:
-                text = f"{self._lost} lines of the log are lost: they came faster than was read"
+                text = f"{self._lost} log lines lost: logged faster than they could be published"
                 self._lost = 0
                 self._keep("warn", text, time_ns())
                 lines.append(self._lines.pop())
@@ -169,12 +169,12 @@ class LogSource(logging.Handler, Source[Lines]):
     def _text(self, record: logging.LogRecord) -> str:
         try:
             text = self.format(record)
-        except Exception as error:  # noqa: BLE001 - code that logs must not fail by it
+        except Exception as error:  # noqa: BLE001 - logging must not raise
             text = f"{record.msg!r:.200} cannot be formatted: {type(error).__name__}"
         return _cut(text.encode(errors="backslashreplace").decode())
 
 
-def _is_own_letter(record: logging.LogRecord) -> bool:
+def _is_own_dead_letter(record: logging.LogRecord) -> bool:
     """Return whether a record is about a log line that could not be published."""
     arguments = record.args if isinstance(record.args, tuple) else ()
     return any(isinstance(part, DeadLetter) and part.origin == _ORIGIN for part in arguments)

@@ -48,7 +48,7 @@ class AgentParts:
     def of(
         cls, site: Site, path: Path | None, telemetry: Telemetry, before: "AgentParts | None" = None
     ) -> "AgentParts":
-        """Construct the parts; those of `before` are kept if their options are the same."""
+        """Construct the parts, reusing parts of `before` whose options are unchanged."""
         made = collectors(site, path, before)
         sonar = _sonar(site, made, before)
         if not made and not sonar:
@@ -126,7 +126,7 @@ def collectors(site: Site, path: Path | None, before: AgentParts | None = None) 
             _require_collector(made[name])
         except ConfigError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever a plug-in does, the others go on
+        except Exception as error:  # noqa: BLE001 - a broken plug-in affects no other
             reason = f"{type(error).__name__}: {error}"
             log.warning("collector %s is off: %s cannot be used: %s", name, entry.value, reason)
     if "topprocs" in made and (table := _process_table(made)) is not None:
@@ -135,7 +135,7 @@ def collectors(site: Site, path: Path | None, before: AgentParts | None = None) 
 
 
 def _process_table(made: Mapping[str, Any]) -> Any:
-    """Return the table of the collector `processes`, whose walk others share; None without it."""
+    """Return the table of the collector `processes`, whose scan others share; None without it."""
     return getattr(made.get("processes"), "table", None)
 
 
@@ -168,7 +168,7 @@ def is_enabled(site: Site, name: str, where: str) -> bool:
 
 
 def _check_keys(cls: type[Any], table: Mapping[str, Any], where: str, key: str) -> None:
-    """Raise ConfigError for an unknown key; the suggestion knows the common ones too."""
+    """Raise ConfigError for an unknown key; suggestions include the common keys."""
     known = [field.name for field in msgspec.structs.fields(options_of(cls))]
     fields = [(name, Any, None) for name in (*known, *_COMMON)]
     to_struct(table, msgspec.defstruct("Options", fields, forbid_unknown_fields=True), where, key)
@@ -180,9 +180,9 @@ def _options(site: Site, name: str) -> Mapping[str, Any]:
 
 
 def _sonar(site: Site, made: Mapping[str, Any], before: AgentParts | None) -> dict[str, Any]:
-    """Make the collectors of Sonar's envelopes, of which there are none without ``/proc``.
+    """Make the collectors of Sonar's envelopes; without ``/proc``, return an empty dictionary.
 
-    They share a walk over all processes with the collectors `processes` and `topprocs`.
+    They share a scan of all processes with the collectors `processes` and `topprocs`.
     """
     if not proc.is_there():
         return {}
@@ -228,8 +228,8 @@ def _translators(
     for i, translator in enumerate(made):
         if {translator.takes.name, translator.gives.name} != {"lines"}:
             raise ConfigError(
-                f"{where}: publish.translate[{i}]: {tables[i]['use']!r} takes or gives envelopes; "
-                "it is for a bridge"
+                f"{where}: publish.translate[{i}]: {tables[i]['use']!r} is for envelopes; "
+                "use it in a bridge"
             )
     return made
 
@@ -278,7 +278,7 @@ class PublisherProfile:
 
     precision: Literal["auto", "s", "ms", "us", "ns"]
     collectors: Mapping[str, Mapping[str, Any]]
-    translate: Sequence[Mapping[str, Any]]  # rules applied after those of the site
+    translate: Sequence[Mapping[str, Any]]  # applied after the site's own rules
 
 
 # cc-metric-store keys metrics of a node by name and host alone: series that differ in stype only

@@ -2,14 +2,13 @@
 
 A request is a control line on ``<cluster>.control.get`` or ``.put``; its answer is one log line
 with the request's name and tags, on the request's reply subject. The answer's tag ``level`` is
-INFO or ERROR, as cc-node-controller answers and its client wants; an ERROR has a tag ``reason``
-too.
+INFO or ERROR, as the client of cc-node-controller expects; an ERROR has a tag ``reason`` too.
 
 Every node receives every request and answers those that name it in the tag ``hostname``. A GET
 that names no node is answered by all of them; a PUT must name its node. Where subjects have a
 method, requests of the other method are refused there: the broker grants rights by subject. A PUT
-must have the present time by this node's clock and is obeyed once. What a stream delivers is
-ignored.
+must have the current time by this node's clock and is executed once. Requests delivered by a
+stream are ignored.
 
 Source: ClusterCockpit specification, *Controls* and *Messaging subjects*; cc-node-controller.
 """
@@ -78,11 +77,11 @@ class Reply(NamedTuple):
 def read(
     payload: bytes, *, cluster: str, hostname: str, method: str = "", now: int | None = None
 ) -> list[Request]:
-    """Parse a message's requests to this node; any bytes give requests, perhaps with a problem.
+    """Parse a message's requests to this node; invalid ones have a problem set.
 
-    The list is empty if the message is for other nodes only. `method` is the only one that the
-    message's subject may carry; empty if it may carry both. `now` is the time of arrival in
-    nanoseconds since the epoch; default: the present.
+    The list is empty if the message is for other nodes only. `method` is the only one allowed on
+    the message's subject; empty if both are. `now` is the time of arrival in nanoseconds since the
+    epoch; default: the current time.
     """
     now = time.time_ns() if now is None else now
     if len(payload) > MAX_BYTES:
@@ -116,7 +115,7 @@ def _problem(message: Message, allowed: str, now: int) -> str:
 
 
 def _offset_problem(sent: int | None, now: int) -> str:
-    """Return why a PUT is not of the present: an old one may have been recorded and sent again."""
+    """Return why a PUT's time is refused: an old request may be a replay."""
     if sent is None:
         return "a PUT must have a timestamp"
     seconds = (now - sent) / 1e9
@@ -130,7 +129,7 @@ def _offset_problem(sent: int | None, now: int) -> str:
 
 
 def _is_from_stream(delivery: Delivery) -> bool:
-    """Return whether JetStream delivered a message, on a subject that its reader chose.
+    """Return whether JetStream delivered a message, on a subject chosen by its consumer.
 
     A consumer's messages have reply subjects of JetStream; republished and directly read ones
     have headers that name their stream.
@@ -162,7 +161,7 @@ class Responder:
         self.controls = controls
         """By name, such as ``interval`` or ``rapl.pkg_limit_1``; may be replaced at any time."""
         self.allowed: Collection[str] = site.publish.control.put
-        """What may be set: full names, or the part before the dot; may be replaced at any time."""
+        """Settable controls: full names or the part before the dot; may be replaced at any time."""
         self._waiting: asyncio.Queue[tuple[list[Request], Delivery]] = asyncio.Queue(MAX_WAITING)
         self._running: set[str] = set()  # controls that a thread reads or sets
         self._refusals: set[asyncio.Task[None]] = set()
@@ -198,7 +197,7 @@ class Responder:
     def _receive(self, method: str, delivery: Delivery) -> None:
         """Queue a request; if too many are waiting, refuse it at once.
 
-        `method` is that of the subject; empty if it serves both.
+        `method` is the subject's method; empty if it serves both.
         """
         site = self.site
         if _is_from_stream(delivery):
@@ -228,10 +227,10 @@ class Responder:
                 raise DataError(request.problem)
             name, value = _resolve(request)
             if name == "controls":
-                return Reply(self._listed())
+                return Reply(self._list())
             control = self._find(name)
             if request.method == "GET":
-                return Reply(await self._do(name, control.get, request.message.tags))
+                return Reply(await self._run(name, control.get, request.message.tags))
             self._refuse_repeated(request.message)
             return await self._set(name, control, value, request.message.tags, by)
         except (CcpipeError, OSError, ValueError) as error:
@@ -246,11 +245,11 @@ class Responder:
     def _find(self, name: str) -> Control:
         if name in self.controls:
             return self.controls[name]
-        hint = suggestion(name, self.controls, "GET controls lists them")
-        raise UsageError(f"there is no control {name!r:.80} on this node; {hint}")
+        hint = suggestion(name, self.controls, "`ccpipe control get` lists them")
+        raise UsageError(f"no control {name!r:.80} on this node; {hint}")
 
     def _refuse_repeated(self, request: Message) -> None:
-        """Raise DeniedError for a PUT that was received before, whoever sends it again."""
+        """Raise DeniedError for a PUT that was received before, from any sender."""
         oldest = time.time_ns() - int(2 * MAX_OFFSET_SECONDS * 1e9)
         self._received = {each: sent for each, sent in self._received.items() if sent > oldest}
         content = (request.name, *sorted(request.tags.items()), request.value, request.time)
@@ -263,14 +262,14 @@ class Responder:
             raise DeniedError(f"{name} cannot be set")
         if not {name, name.partition(".")[0]} & set(self.allowed):
             raise DeniedError(f"{name} may not be set here: publish.control.put does not allow it")
-        before, after = await self._do(name, control.put, value, tags)
+        before, after = await self._run(name, control.put, value, tags)
         kind = tags.get("type") or "node"
         where = kind if kind == "node" else f"{kind}:{tags.get('type-id', '')}"
         # A warning, so that it is logged at every level except the highest.
         log.warning("control: %s of %s set from %s to %s by %.80r", name, where, before, after, by)
         return Reply(f"Set '{name}' for device '{where}': SUCCESS! It was {before}, it is {after}")
 
-    async def _do(self, name: str, work: Callable[..., Any], *arguments: object) -> Any:
+    async def _run(self, name: str, work: Callable[..., Any], *arguments: object) -> Any:
         """Run `work` without blocking others, for at most ``ANSWER_SECONDS``."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -283,7 +282,7 @@ class Responder:
     async def _in_thread(self, name: str, work: Callable[..., Any], *arguments: object) -> Any:
         """Run `work` in its own thread: a read that hangs in the kernel cannot be cancelled."""
         if name in self._running:
-            raise UnavailableError(f"{name} still hangs with an earlier request")
+            raise UnavailableError(f"{name} is still blocked by an earlier request")
 
         def run() -> Any:
             try:
@@ -294,7 +293,7 @@ class Responder:
         self._running.add(name)
         return await call_blocking(run)
 
-    def _listed(self) -> str:
+    def _list(self) -> str:
         """Return all controls as cc-node-controller lists them."""
         entries = []
         for name, control in sorted(self.controls.items()):
@@ -312,13 +311,13 @@ class Responder:
         return json.dumps({"controls": entries})
 
     async def _reply(self, delivery: Delivery, answers: Sequence[tuple[Request, Reply]]) -> None:
-        """Send one message with a line for each request; the broker may allow no second one."""
+        """Send one message with a line for each request; the broker may allow only one."""
         if not delivery.reply:
             return
-        room = self.bus.max_payload - HEADER_ROOM
+        limit = self.bus.max_payload - HEADER_ROOM
         lines = [self._line(request, answer) for request, answer in answers]
-        if (size := sum(map(len, lines))) > room:
-            large = Reply(f"the answer of {size} bytes is more than a message holds", "failed")
+        if (size := sum(map(len, lines))) > limit:
+            large = Reply(f"the answer of {size} bytes exceeds the maximum message size", "failed")
             lines = [self._line(answers[0][0], large)]
         try:
             await self.bus.publish(delivery.reply, b"".join(lines))
@@ -374,7 +373,7 @@ def _reason(error: Exception) -> Reason:
 
 
 def _own_subjects(site: Site) -> list[tuple[str, str]]:
-    """Return the subjects to subscribe to, each with the method that it may carry; empty for both.
+    """Return the subjects to subscribe to, each with its only method; empty if it has both.
 
     A template may have one subject for each node, and one for all.
     """

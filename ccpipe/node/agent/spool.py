@@ -2,13 +2,12 @@
 
 Every append makes a file, or several where metrics and events alternate. A file's name has its
 number and what was written to it: ``000000000012-3-1500.metrics`` is the twelfth, with 3 messages
-of 1500 lines. Whatever happens to its content, the name tells how much is lost. A file is removed
-once its messages are published, which needs no space on the disk. It consists of frames, each a
-message with a checksum: a damaged frame costs itself only, reading goes on at the next one.
+of 1500 lines. If the content is damaged, the name still gives the number of lost lines. A file is
+removed once its messages are published, which needs no disk space. It consists of frames, each a
+message with a checksum: after a damaged frame, reading continues at the next one.
 
-Beyond the spool's size or age metrics are dropped, the oldest first; events never are. What is
-dropped or lost is counted. A message keeps its id, so that the broker detects one that it had
-stored after all.
+Beyond the spool's size or age metrics are dropped, the oldest first; events never are. Dropped and
+lost messages are counted. A message keeps its id, so that the broker detects duplicates.
 """
 
 import contextlib
@@ -37,7 +36,7 @@ log = logging.getLogger(__name__)
 
 BLOCK = 4096  # disk space is allocated in blocks of this many bytes
 RETRY_SECONDS = 30.0
-"""Time until a file that the disk did not read or delete is tried again."""
+"""Time until reading or deleting a file is retried after an error."""
 DAMAGED = "damaged"  # name of the latest damaged file, kept for inspection
 
 _NAME = re.compile(r"([0-9]{12,18})-([1-9][0-9]{0,5})-([0-9]{1,12})\.(metrics|events)")
@@ -70,7 +69,7 @@ class SpoolFile:
     done: set[int] = field(default_factory=set)
     """Indices of messages that were published, dropped or lost."""
     is_damaged: bool = False
-    retry_at: float = 0.0  # until then, by the monotonic clock, it holds up no others
+    retry_at: float = 0.0  # monotonic time; the file is skipped until then
 
     @property
     def name(self) -> str:
@@ -96,10 +95,10 @@ class Spool:
     """Messages in a directory; methods block, and may be called from any thread."""
 
     def __init__(self, path: Path, *, size: int, age: float) -> None:
-        """Take at most `size` bytes of disk space, and hold metrics for at most `age` seconds.
+        """Take at most `size` bytes of disk space, and keep metrics for at most `age` seconds.
 
         Age is measured by the monotonic clock, so that no jump of the wall clock drops anything;
-        that of messages from an earlier process begins when they are found.
+        messages of an earlier process count from when they are found.
         """
         self.path = path
         self.size = size
@@ -107,7 +106,7 @@ class Spool:
         self.messages = 0
         self.bytes = 0  # the disk space that they take, in bytes
         self.dropped = Dropped()  # metrics that were dropped since the start
-        self.lost = Dropped()  # what damaged files have lost since the start
+        self.lost = Dropped()  # messages lost in damaged files since the start
         self._files: list[SpoolFile] = []  # oldest first
         self._next = 1
         self._directory: int | None = None  # locked as long as it is open
@@ -131,7 +130,7 @@ class Spool:
         return any(file.retry_at <= now for file in tuple(self._files))
 
     def append(self, messages: Sequence[tuple[Outgoing, bool]]) -> None:
-        """Add messages, each with whether it is an event, durably: all of them, or none."""
+        """Add messages, each with whether it is an event, durably and atomically."""
         with self._locked():
             self._attach()
             assert self._directory is not None
@@ -151,8 +150,8 @@ class Spool:
     def oldest(self, count: int) -> list[Spooled]:
         """Return the oldest messages, at most `count`.
 
-        What a damaged file has lost is logged and counted. A file that cannot be read is left for
-        later.
+        Messages lost in a damaged file are logged and counted. A file that cannot be read is
+        retried later.
         """
         found: list[Spooled] = []
         now = time.monotonic()
@@ -161,7 +160,7 @@ class Spool:
                 if file.left:
                     found += self._read(file)
                 else:
-                    self._delete(file)  # the disk refused to
+                    self._delete(file)  # an earlier attempt failed
                 if len(found) >= count:
                     break
         return found[:count]
@@ -238,7 +237,7 @@ class Spool:
         file = SpoolFile(number, len(messages), lines, is_event, _allocated(len(content)))
         events = sum(each.size for each in self._files if each.is_event)
         if is_event and events + file.size > self.size:
-            raise UnavailableError(f"spool: {self.path}: events fill it, {self.size} bytes")
+            raise UnavailableError(f"spool: {self.path}: full of events ({self.size} bytes)")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with os.fdopen(os.open(self.path / file.name, flags, 0o600), "wb") as opened:
             self._add(file)
@@ -247,7 +246,7 @@ class Spool:
             os.fsync(opened.fileno())
 
     def _read(self, file: SpoolFile) -> list[Spooled]:
-        content, reason = b"", "was deleted by others"
+        content, reason = b"", "was deleted by another program"
         try:
             with (self.path / file.name).open("rb") as opened:
                 content = opened.read(file.size)
@@ -317,7 +316,7 @@ def _lines(message: Outgoing) -> int:
 
 
 MAGIC = b"\xffccp"
-"""Begins a frame. No payload contains it, since its first byte does not occur in UTF-8."""
+"""Starts a frame. No payload contains it, since its first byte does not occur in UTF-8."""
 
 _HEADER = struct.Struct("<4sQII")  # MAGIC, checksum, index of the message, size of the body
 _decode = msgspec.msgpack.Decoder(tuple[str, bytes, str, dict[str, str]]).decode
@@ -351,5 +350,5 @@ def decode_frames(number: int, content: bytes) -> Iterator[tuple[int, Outgoing]]
 
 
 def _checksum(number: int, index: int, body: bytes | memoryview) -> int:
-    """Return the checksum of a body at its place: a block of another file does not fit."""
+    """Return the checksum of a body at its position: a block of another file does not match."""
     return xxhash.xxh3_64_intdigest(body, seed=(number << 32 | index) % 2**64)

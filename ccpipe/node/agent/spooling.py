@@ -32,8 +32,8 @@ async def open_replay(
 ) -> "SpoolReplay":
     """Open the spool at `path`, configured by ``[publish.spool]``.
 
-    Its messages are replayed through the connection of `sink`. If it cannot be opened, that is
-    logged, and tried again when it is needed.
+    Its messages are replayed through the connection of `sink`. A failure to open it is logged, and
+    opening is retried when the spool is needed.
     """
     options = sink.site.publish.spool
     spool = Spool(path, size=options.size, age=options.age)
@@ -54,8 +54,7 @@ class SpoolingSink(Sink[Any]):
     """Publishes records; while the broker does not accept them, they go to the spool.
 
     While messages wait in the spool everything goes through it, so that order is preserved. If the
-    disk fails, nothing depends on it: the write is repeated until the broker or the disk accepts
-    the records.
+    disk fails, the write is repeated until the broker or the disk accepts the records.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class SpoolingSink(Sink[Any]):
     ) -> None:
         """Publish like `sink`, else spool for `replay`.
 
-        Once `is_ending`, what the disk does not take is published ahead of the spool.
+        Once `is_ending`, messages that the disk does not accept are published ahead of the spool.
         """
         self.sink = sink
         self.replay = replay
@@ -108,7 +107,7 @@ class SpoolingSink(Sink[Any]):
             log.warning("%s; messages go to the spool %s", reason, self.replay.spool.path)
 
     def _is_event(self, message: Outgoing) -> bool:
-        """Return whether a message may hold events."""
+        """Return whether a message may contain events."""
         is_metric = any(matches(pattern, message.subject) for pattern in self._metrics)
         return not is_metric or b" event=" in message.payload
 
@@ -116,7 +115,7 @@ class SpoolingSink(Sink[Any]):
 def spooling(
     sink: NatsSink, replay: "SpoolReplay | None", is_ending: Callable[[], bool]
 ) -> Sink[Any]:
-    """Return what spools for `replay`; the sink itself if there is no spool."""
+    """Return a sink that spools for `replay`; the sink itself without a spool."""
     return sink if replay is None else SpoolingSink(sink, replay, is_ending)
 
 
@@ -144,7 +143,7 @@ class SpoolReplay:
         self._replayed = 0
         self._filled = asyncio.Event()
         if spool.messages:
-            log.info("the spool %s holds %d messages", spool.path, spool.messages)
+            log.info("spool %s: %d messages to replay", spool.path, spool.messages)
         self._measure()
 
     async def append(self, messages: Sequence[tuple[Outgoing, bool]]) -> None:
@@ -166,7 +165,7 @@ class SpoolReplay:
             await asyncio.to_thread(self.spool.close)
 
     async def _run(self) -> None:
-        """Publish what waits; no error ends it."""
+        """Publish spooled messages; no error ends it."""
         shortest, longest = RETRY_SECONDS
         pause, reason = shortest, ""
         while True:
@@ -201,7 +200,7 @@ class SpoolReplay:
         except CcpipeError:
             raise
         except Exception:
-            # Whatever is wrong with them, they do not hold up the others.
+            # Faulty messages must not block the others.
             await asyncio.to_thread(self.spool.defer, batch)
             raise
         else:
@@ -223,7 +222,7 @@ class SpoolReplay:
             try:
                 await self.dead_letter_sink.write([letter])
             except UnavailableError as failure:
-                log.warning("%s: %s; it waits in the spool", letter, failure)
+                log.warning("%s: %s; it stays in the spool", letter, failure)
                 await asyncio.to_thread(self.spool.defer, [spooled])
                 return
             self.telemetry.count(self.telemetry.dead, "spool")
@@ -234,8 +233,8 @@ class SpoolReplay:
         self.telemetry.spooled_messages.set(spool.messages)
         self.telemetry.spooled_bytes.set(spool.bytes)
         dropped, missing = spool.dropped, spool.lost
-        gone = (dropped - self._dropped) + (missing - self._missing)
-        self.telemetry.count(self.telemetry.dropped, "spool", gone.lines)
+        new = (dropped - self._dropped) + (missing - self._missing)
+        self.telemetry.count(self.telemetry.dropped, "spool", new.lines)
         self._dropped, self._missing = dropped, missing
         now = asyncio.get_running_loop().time()
         if now - self._reported_at >= REPORT_SECONDS:

@@ -17,7 +17,7 @@ from ccpipe.message import Message
 from ccpipe.node.sampling.collector import Collector, CollectorGroup, Metric, SoftErrors
 from ccpipe.process.child import run
 
-METRICS: tuple[Metric, ...] = ()  # what a site's commands print is not known here
+METRICS: tuple[Metric, ...] = ()  # the metrics of a site's commands are unknown here
 
 
 class Command(CollectorGroup):

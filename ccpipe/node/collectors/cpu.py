@@ -101,12 +101,12 @@ def ticks_of(
 def shares(
     before: Sequence[float], now: Sequence[float], hwthreads: int
 ) -> Iterator[tuple[str, float]]:
-    """Yield which share of the time between two readings each state had, in percent.
+    """Yield the share of each state in the time between two readings, in percent.
 
     The states are in the order of ``STATES``, of which the last ones may be missing.
     """
-    # Idle and iowait do go down by a few ticks now and then (proc(5)), and when a hardware
-    # thread comes back online.
+    # Idle and iowait may decrease by a few ticks (proc(5)), also when a hardware thread is
+    # online again.
     gains = [max(0, new - old) for old, new in zip(before, now, strict=False)]
     total = sum(gains[:_FIRST_GUEST])
     if total:

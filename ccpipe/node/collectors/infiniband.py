@@ -102,8 +102,8 @@ class InfiniBand:
 
     def _traffic(self, directory: Path) -> dict[str, int]:
         values: dict[str, int] = {}
-        # Before Linux 4.5 the counters of 64 bits were in files of their own, beside some of 32
-        # bits that stop at their greatest value: those never stand in for one that is not read.
+        # Before Linux 4.5 the 64-bit counters were in separate files. The 32-bit ones, which stop
+        # at their maximum, never replace one that cannot be read.
         name = "counters_ext/{}_64" if (directory / "counters_ext").is_dir() else "counters/{}"
         for row, file, octets in zip(_TRAFFIC, _FILES, _OCTETS, strict=False):
             with self.soft.noted():

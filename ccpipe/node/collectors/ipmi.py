@@ -65,7 +65,7 @@ class Ipmi:
     """
 
     INTERVAL = 60.0
-    """Seconds between two samples, where the configuration does not say."""
+    """Default seconds between two samples."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Ipmi:
         seen: Counter[str] = Counter()
         for words in _rows(printed.decode("utf-8", "replace")):
             if len(words) < len(_COLUMNS):
-                self.soft.note(f"{','.join(words)!r:.80} is no sensor")
+                self.soft.note(f"{','.join(words)!r:.80} is not a sensor")
                 continue
             name, value, unit = words
             seen[name] += 1

@@ -77,7 +77,7 @@ _LINE = re.compile(r"[^:]+:\s*(\d{1,18})(?: kB)?\s*", re.ASCII)
 
 
 class Memory:
-    """The memory of the node; what a kernel does not report is left out.
+    """The memory of the node; values that the kernel does not report are omitted.
 
     Parameters
     ----------

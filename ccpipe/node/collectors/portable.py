@@ -1,8 +1,8 @@
 """Metrics of systems without ``/proc``, such as a macOS laptop, through psutil.
 
-Names, units and tags are those of the collectors `load`, `cpu`, `memory`, `network`, `disk` and
-`temperature`, which read ``/proc`` and ``/sys`` instead. This collector is enabled by default only
-if there is no ``/proc``; values that a system does not report are omitted.
+Names, units and tags are the same as in the collectors `load`, `cpu`, `memory`, `network`, `disk`
+and `temperature`, which read ``/proc`` and ``/sys`` instead. This collector is enabled by default
+only on systems without ``/proc``; values that a system does not report are omitted.
 """
 
 import sys
@@ -90,7 +90,7 @@ class Portable:
         self.soft = SoftErrors("portable")
 
     def collect(self, time: int) -> Iterator[Message]:
-        """An area that fails costs its own metrics only."""
+        """Yield the metrics; an area that fails does not affect the others."""
         import psutil
 
         areas: tuple[Callable[[Any, int], Iterator[Message]], ...] = (

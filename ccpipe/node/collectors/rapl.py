@@ -36,7 +36,7 @@ _JOULE = 1e6  # microjoules
 
 class _Zone(NamedTuple):
     part: str
-    socket: str  # empty for what is of the whole node
+    socket: str  # empty for the whole node
     energy: int  # microjoules, from 0 to `range`
     range: int
 

@@ -20,7 +20,7 @@ METRICS = (
 )  # fmt: skip
 
 _CPU = re.compile(r"cpu(\d{1,9})", re.ASCII)
-_RUNNING, _WAITING = 7, 8  # columns, after that of the name
+_RUNNING, _WAITING = 7, 8  # columns, after the name
 _NANOSECONDS = 1e9
 
 

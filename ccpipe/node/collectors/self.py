@@ -3,7 +3,7 @@
 100 percent of CPU time is one hardware thread. Child processes, such as the programs that other
 collectors run, are not included. Metrics whose names begin with ``rusage`` are counters since the
 publisher started, as in cc-metric-collector; they cover all threads, while the context switches in
-``/proc/self/status`` are those of the main thread.
+``/proc/self/status`` cover only the main thread.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Resource usage of each Slurm job on this node, from its cgroup (version 2 or 1).
 
 A job's metrics carry ``stype=job`` with its number, also where its cgroup has its SLUID as name
-(Slurm from 26.05 on). A job whose number cannot be found is logged and left out. Memory includes
+(Slurm from 26.05 on). A job whose number cannot be found is logged and omitted. Memory includes
 the page cache of files that the job read and wrote. 100 percent of CPU time is one hardware thread.
 I/O covers local disks; network file systems are not accounted for. Version 1 has no pressure, and
 mostly no I/O. An invalid file only affects its own values.
@@ -59,12 +59,12 @@ METRICS = (*_LEVELS, *_CPU, *_IO, *_PRESSURE)
 _NO_LIMIT = 2**62  # and beyond: version 1 has no word for it
 _MICROSECONDS = 1e6
 _DEVICE = re.compile(r"\d+:\d+(?: |$)", re.ASCII)
-_TICK = 10_000  # microseconds: what user space sees has been 1/100 s on every machine since 2.6
+_TICK = 10_000  # microseconds: 1/100 s in user space on every machine since Linux 2.6
 
 
 @dataclass(slots=True)
 class _Usage:
-    """What the kernel accounts for one job."""
+    """The kernel's accounting of one job."""
 
     levels: dict[str, int] = field(default_factory=dict)  # by the name of the metric
     cpu: list[int] = field(default_factory=list)  # microseconds so far: user, system
@@ -75,7 +75,7 @@ class _Usage:
 
 
 class SlurmCgroup:
-    """The jobs of the node; what is computed from two samples comes with a job's second.
+    """The jobs of the node; deltas and rates start with a job's second sample.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ class SlurmCgroup:
 
     @contextlib.contextmanager
     def _noted(self) -> Iterator[None]:
-        """Log an invalid file once, and go on; one that vanished belongs to a job that ended."""
+        """Log an invalid file once, and continue; a missing one belongs to a job that ended."""
         try:
             yield
         except FileNotFoundError:
@@ -201,7 +201,7 @@ def _share_out(
         for name in list(shares[cpu]):
             value = values.get(name)
             if value is None:
-                del shares[cpu][name]  # the sum is not known: it is not that of the others
+                del shares[cpu][name]  # the sum is unknown
             else:
                 is_float = isinstance(value, float)
                 shares[cpu][name] += value / len(cpus) if is_float else value // len(cpus)
@@ -232,7 +232,7 @@ def _io_stat(path: Path) -> list[int]:
     sums = [0, 0]
     for line in text.splitlines():
         if not _DEVICE.match(line):
-            raise DataError(f"{path}: {line!r:.60} is not what a device moved")
+            raise DataError(f"{path}: {line!r:.60} is not a device's I/O counters")
         pairs = dict(pair.split("=", 1) for pair in line.split()[1:] if "=" in pair)
         words = [pairs.get("rbytes", "0"), pairs.get("wbytes", "0")]
         sums = [a + b for a, b in zip(sums, proc.counters(str(path), words, 2), strict=True)]
@@ -252,5 +252,5 @@ def _service_bytes(path: Path) -> list[int]:
             case [_, ("Sync" | "Async" | "Discard" | "Total"), _] | ["Total", _]:
                 pass
             case _:
-                raise DataError(f"{path}: {line!r:.60} is not what a device moved")
+                raise DataError(f"{path}: {line!r:.60} is not a device's I/O counters")
     return list(sums.values())

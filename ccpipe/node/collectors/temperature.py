@@ -2,7 +2,7 @@
 
 CPU sensors belong to their socket and are named by label, such as ``Package id 0``; the others
 belong to the node and are named by driver, device and label: ``nvme-nvme0/Composite``. Two chips
-with the same driver are therefore two series. A sensor that cannot be read (such as that of a
+with the same driver are therefore two series. A sensor that cannot be read (such as in a
 sleeping disk) is omitted from the sample, and so is a limit that a chip does not have or that is
 not set.
 """

@@ -41,24 +41,26 @@ class Control:
 
 def device(tags: Tags, kind: str, known: Mapping[str, object]) -> str | None:
     """Return the id of the requested device; None for the whole node; raises UsageError."""
-    asked, name = tags.get("type") or "node", tags.get("type-id", "")
-    if asked == "node":
+    requested, name = tags.get("type") or "node", tags.get("type-id", "")
+    if requested == "node":
         return None
     if not known:
-        raise UsageError(f"tag type is {asked:.40}; it must be node")
-    if asked != kind:
-        raise UsageError(f"tag type is {asked:.40}; it must be {kind}, or node for all of them")
+        raise UsageError(f"tag type is {requested:.40}; it must be node")
+    if requested != kind:
+        raise UsageError(f"tag type is {requested:.40}; it must be {kind}, or node for all of them")
     if name not in known:
-        raise UsageError(f"there is no {kind} {name!r:.40} here; there are {', '.join(known)}")
+        raise UsageError(
+            f"no {kind} {name!r:.40} on this node (expected one of {', '.join(known)})"
+        )
     return name
 
 
 def quantity(text: str, units: Mapping[str, float]) -> float:
-    """Parse a number with one of `units`, or none, and multiply; raises DataError."""
+    """Parse a number with or without one of `units`, and multiply; raises DataError."""
     found = _QUANTITY.fullmatch(text.strip())
     if found is None or found[2] not in units:
         wanted = ", ".join(filter(None, units))
-        raise DataError(f"{text!r:.40} is not a number, which may have one of {wanted} behind it")
+        raise DataError(f"{text!r:.40}: expected a number, optionally with a unit ({wanted})")
     return float(found[1]) * units[found[2]]
 
 
@@ -70,10 +72,10 @@ def reading(path: Path) -> int:
 
 
 def set_files(wanted: Mapping[Path, str], tolerance: float = 0) -> None:
-    """Write files of ``/sys``, all of them or none, and read each one back.
+    """Write files of ``/sys`` and read each one back; after an error, restore all of them.
 
-    A kernel may keep another value than it was given: a limit that the firmware has locked stays
-    as it is without an error. Numbers may differ by `tolerance`, as hardware has coarse steps.
+    A kernel may keep another value without an error, e.g. if the firmware has locked a limit.
+    Numbers may differ by `tolerance`, as hardware has coarse steps.
     """
     before: dict[Path, str] = {}
     try:
@@ -103,11 +105,11 @@ def _write(path: Path, text: str) -> None:
         os.close(file)
 
 
-def _is_kept(asked: str, kept: str, tolerance: float) -> bool:
-    if asked == kept:
+def _is_kept(wanted: str, kept: str, tolerance: float) -> bool:
+    if wanted == kept:
         return True
     try:
-        return math.isclose(float(asked), float(kept), rel_tol=0, abs_tol=tolerance)
+        return math.isclose(float(wanted), float(kept), rel_tol=0, abs_tol=tolerance)
     except ValueError:
         return False
 

@@ -32,7 +32,7 @@ _FILES = {
     "least_cpu_freq": ("cpuinfo_min_freq", "lowest frequency of the processor, in kHz"),
     "most_cpu_freq": ("cpuinfo_max_freq", "highest frequency of the processor, in kHz"),
 }
-"""Controls with their files and descriptions; a driver need not have each."""
+"""Controls with their files and descriptions; not every driver has all of them."""
 
 _KHZ = {"": 1.0, "kHz": 1.0, "MHz": 1e3, "GHz": 1e6, "Hz": 1e-3}
 
@@ -82,7 +82,7 @@ class CpuFreq:
     def put(
         self, file: str, check: Callable[[str, Path], str], value: str, tags: Tags
     ) -> ControlChange:
-        """Set a value of the requested policies: of all of them, or of none where one refuses."""
+        """Set a value of all requested policies; if one fails, the others are restored."""
         directories = {
             threads: directory / file for threads, directory in self._chosen(tags).items()
         }
@@ -103,7 +103,7 @@ class CpuFreq:
         return {" ".join(names): directory for directory, names in wanted.items()}
 
     def _policies(self) -> dict[str, Path]:
-        """Return each hardware thread's policy; those that are offline have none."""
+        """Return each online hardware thread's policy."""
         return {
             thread: self._directory / name
             for name in proc.names(self._directory, "policy*")
@@ -114,7 +114,7 @@ class CpuFreq:
 def _governor(value: str, policy: Path) -> str:
     known = proc.text(policy / "scaling_available_governors").split()
     if value not in known:
-        raise DataError(f"there is no governor {value!r:.40} here; there are {', '.join(known)}")
+        raise DataError(f"no governor {value!r:.40} (expected one of {', '.join(known)})")
     return value
 
 

@@ -56,7 +56,7 @@ class Prefetchers:
     def report(self, tags: Tags) -> str:
         reported: dict[str, dict[str, str]] = {}
         for thread, path in self._chosen(tags).items():
-            with contextlib.suppress(OSError):  # this one has gone offline
+            with contextlib.suppress(OSError):  # went offline
                 value = _read(path)
                 reported[f"hwthread:{thread}"] = {
                     name: _state(value, bit) for name, (bit, _) in _PREFETCHERS.items()
@@ -70,7 +70,7 @@ class Prefetchers:
         return next(iter(states.values()))
 
     def put(self, bit: int, value: str, tags: Tags) -> ControlChange:
-        """Switch the prefetcher of the requested hardware threads: of all of them, or of none."""
+        """Switch a prefetcher of all requested hardware threads; after an error, restore them."""
         if value not in _STATES:
             raise DataError(f"{value!r:.40} is neither on nor off")
         chosen = self._chosen(tags)
@@ -109,7 +109,7 @@ class Prefetchers:
         }
         if not found:
             raise FileNotFoundError(
-                errno.ENOENT, "no hardware thread has a file msr", str(directory)
+                errno.ENOENT, "no hardware thread has an msr file", str(directory)
             )
         return found
 

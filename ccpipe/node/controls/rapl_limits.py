@@ -92,30 +92,30 @@ class RaplLimits:
         return json.dumps(reported)
 
     def get(self, control: str, tags: Tags) -> str:
-        values = {name: _value(files) for name, files in self._meant(control, tags).items()}
+        values = {name: _value(files) for name, files in self._requested(control, tags).items()}
         if "" in values or tags.get("type", "node") != "node":
             return formatted(next(iter(values.values())))
         return json.dumps(values)
 
     def put(self, control: str, value: str, tags: Tags) -> ControlChange:
-        """Set a limit, in watts, on the sockets that are meant: on all of them or on none."""
+        """Set a limit, in watts, on all requested sockets; after an error, restore them."""
         watts = quantity(value, _WATTS)
-        meant = self._meant(control, tags)
+        requested = self._requested(control, tags)
         wanted = {}
-        for files in meant.values():
+        for files in requested.values():
             share = watts / len(files)
             for file in files:
                 _check(file.path, share)
                 wanted[file.path] = str(round(share * _MICRO))
-        before = joined({name: formatted(_value(files)) for name, files in meant.items()})
+        before = joined({name: formatted(_value(files)) for name, files in requested.items()})
         set_files(wanted, tolerance=_STEP)
-        after = joined({name: formatted(_value(files)) for name, files in meant.items()})
+        after = joined({name: formatted(_value(files)) for name, files in requested.items()})
         return ControlChange(before, after)
 
-    def _meant(self, control: str, tags: Tags) -> dict[str, list[_File]]:
+    def _requested(self, control: str, tags: Tags) -> dict[str, list[_File]]:
         found = _by_socket(self._files(), control)
         if not found:
-            raise FileNotFoundError(2, f"nothing here has a {control} any more")
+            raise FileNotFoundError(2, f"{control} is no longer available")
         socket = device(tags, "socket", {name: 0 for name in found if name})
         return found if socket is None else {socket: found[socket]}
 
@@ -129,7 +129,7 @@ class RaplLimits:
                 name = proc.word(directory / f"constraint_{number}_name")
                 if name not in _LIMITS:
                     continue
-                # LIKWID numbers the limits of what has more than one.
+                # LIKWID numbers the limits of zones with more than one.
                 limit = _LIMITS[name] if stem in ("pkg", "psys") else "limit"
                 for file, suffix in _CONSTRAINT.items():
                     path = directory / f"constraint_{number}_{file}"

@@ -34,13 +34,13 @@ _FILES = {
     "initial_min_uncore_freq": ("initial_min_freq_khz", "lowest possible frequency, in MHz"),
     "initial_max_uncore_freq": ("initial_max_freq_khz", "highest possible frequency, in MHz"),
 }
-"""Controls with their files and descriptions; a kernel need not have each."""
+"""Controls with their files and descriptions; not every kernel has all of them."""
 
 _BOUNDS = {
     "min_freq_khz": ("initial_min_freq_khz", "max_freq_khz"),
     "max_freq_khz": ("min_freq_khz", "initial_max_freq_khz"),
 }
-"""Files that can be set, and those of the bounds of their values."""
+"""Writable files, each with the files that contain its lower and upper bound."""
 
 _LOWEST = frozenset({"min_freq_khz", "initial_min_freq_khz"})
 _STEP = 100_000  # kHz: hardware counts in 100 MHz, and the kernel cuts off what is between
@@ -83,7 +83,7 @@ class UncoreFreq:
         return formatted(next(iter(values.values())))
 
     def put(self, file: str, value: str, tags: Tags) -> ControlChange:
-        """Set a limit of the requested sockets: of all of them, or of none where one refuses."""
+        """Set a limit of all requested sockets; if one fails, the others are restored."""
         chosen = self._chosen(tags)
         kilohertz = round(quantity(value, _KHZ))
         dies = [die for group in chosen.values() for die in group]
@@ -108,8 +108,8 @@ class UncoreFreq:
 
 def _check(kilohertz: int, lowest: int, highest: int) -> None:
     if not lowest <= kilohertz <= highest:
-        asked, low, high = (formatted(number / 1e3) for number in (kilohertz, lowest, highest))
-        raise DataError(f"{asked} MHz is not between {low} and {high} MHz")
+        value, low, high = (formatted(number / 1e3) for number in (kilohertz, lowest, highest))
+        raise DataError(f"{value} MHz is not between {low} and {high} MHz")
     if kilohertz % _STEP:
         raise DataError(
             f"{formatted(kilohertz / 1e3)} MHz is not a multiple of {_STEP // 1000} MHz"

@@ -99,9 +99,9 @@ def parse_frequencies(text: str) -> dict[str, float]:
         name = name.strip().lower() if sign else "task"
         name = "filesystem" if name == "lustre" else name
         if name not in _FREQUENCIES:
-            raise UsageError(f"not a series: {name!r:.40}{_hint(name, list(_FREQUENCIES))}")
+            raise UsageError(f"--freq: not a series: {name!r:.40}{_hint(name, list(_FREQUENCIES))}")
         if not _NUMBER.fullmatch(value.strip()):
-            raise UsageError(f"{name}: not a number of seconds: {value!r:.40}")
+            raise UsageError(f"--freq {name}: not a number of seconds: {value!r:.40}")
         found[name] = float(value)
     return found
 
@@ -137,7 +137,7 @@ class Conf(msgspec.Struct, frozen=True):
     dir: Path | None = None
     """``ProfileHDF5Dir``; without it, and without an explicit path, a step has no profile."""
     default: SeriesSelection = SeriesSelection.NONE
-    """``ProfileHDF5Default``: the selection of steps that ask for none."""
+    """``ProfileHDF5Default``: the selection of steps without their own."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,7 +162,7 @@ class _Dataset(msgspec.Struct):
 class ProfileGather:
     """The profile of one step on this node; any thread may call.
 
-    Samples that come after the end are dropped, as Slurm does it.
+    Samples after the end are dropped, as in Slurm.
     """
 
     def __init__(self) -> None:
@@ -184,7 +184,7 @@ class ProfileGather:
         self.conf = Conf()
 
     def fini(self) -> None:
-        """End the step if it still runs, and forget everything."""
+        """End the step if it still runs, and reset all state."""
         if self._step is not None:
             self.node_step_end()
         self.running = SeriesSelection.NOT_SET
@@ -195,7 +195,7 @@ class ProfileGather:
         return dict.fromkeys(_OPTIONS, str)
 
     def conf_set(self, table: Mapping[str, str]) -> None:
-        """Take options, whose names may be in upper or lower case."""
+        """Set options; names are case-insensitive."""
         known = {name.lower(): field for name, field in _OPTIONS.items()}
         values: dict[str, Any] = {}
         for name, value in table.items():
@@ -215,12 +215,12 @@ class ProfileGather:
     def node_step_start(self, step: Step, path: Path | None = None) -> None:
         """Create the step's file, in the user's directory or at `path`, if anything is profiled.
 
-        It comes before the first ``task_start``; the document says the opposite, Slurm does this.
+        Slurm calls it before the first ``task_start``; in the document it follows.
         """
         if self._step is not None:
             raise ProfileGatherError(f"node_step_start: step {self._step.step} still runs")
-        asked = step.profile if step.profile >= SeriesSelection.NONE else self.conf.default
-        self._step, self.running = step, asked
+        selected = step.profile if step.profile >= SeriesSelection.NONE else self.conf.default
+        self._step, self.running = step, selected
         self._timer = PollTimer("profile")
         if self.running.includes(SeriesSelection.NOT_SET) and (path or self.conf.dir):
             try:
@@ -255,7 +255,7 @@ class ProfileGather:
         self._flushed = clock.monotonic()
 
     def child_forked(self) -> None:
-        """Detach from the file in a child, between fork and exec: it belongs to the parent."""
+        """Detach from the parent's file in a child, between fork and exec."""
         if self._writer is not None:
             self._writer.detach()
         # Other threads do not exist in the child, and their locks stay locked there.
@@ -327,12 +327,12 @@ class ProfileGather:
     ) -> int:
         """Return the number of a new table with named fields, of the node or in a group.
 
-        In the group of tasks the name is a task's number. The table is in the file with its first
+        In the group of tasks the name is a task's number. The table is written with its first
         sample.
         """
         with self._lock:
             if parent >= len(self._groups):
-                raise ProfileGatherError(f"create_dataset: {name}: there is no group {parent}")
+                raise ProfileGatherError(f"create_dataset: {name}: unknown group {parent}")
             series = name if parent < 0 else self._groups[parent]
             task = None if parent < 0 else _in_group(name)
             if self._writer is not None:
@@ -356,7 +356,7 @@ class ProfileGather:
 
         `which` is a dataset's number, with values in the order of its fields or by their names;
         or a series, with values by name, and `task` for tasks. A series that is not profiled is
-        left out.
+        ignored.
         """
         with self._lock:
             if self._step is None:
@@ -376,7 +376,7 @@ class ProfileGather:
         self, number: int, data: Mapping[str, Number] | Sequence[Number], time: float
     ) -> None:
         if not 0 <= number < len(self._datasets):
-            raise ProfileGatherError(f"add_sample_data: there is no dataset {number}")
+            raise ProfileGatherError(f"add_sample_data: unknown dataset {number}")
         dataset = self._datasets[number]
         if not isinstance(data, Mapping):
             if len(data) != len(dataset.names):
@@ -435,6 +435,6 @@ def _fields(series: str, values: Mapping[str, Number]) -> list[tuple[str, FieldT
 
 
 def _in_group(name: str) -> int | str:
-    """Return the number of a task that a name is, as for series of tasks, or the name itself."""
+    """Return a name as a task number if it is one, else unchanged."""
     is_number = name.isascii() and name.isdecimal() and str(int(name)) == name
     return int(name) if is_number else name

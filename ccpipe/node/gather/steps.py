@@ -1,8 +1,8 @@
-"""The steps that Slurm runs on this node: their processes, and what their tasks use.
+"""The steps that Slurm runs on this node: their processes, and the usage of their tasks.
 
 Steps are found by their control groups. Slurm polls a task a last time before it reaps the process.
-From outside that is not possible: what a task used after the last poll is known only if it has its
-own control group that still exists, and tasks that start and end between two scans are missed.
+From outside that is not possible: usage after the last poll is known only if the task has its own
+control group that still exists, and tasks that start and end between two scans are missed.
 """
 
 import logging
@@ -31,7 +31,7 @@ class StepKey(NamedTuple):
     """Identifies a step on this machine."""
 
     node: str
-    """Of the control group; empty where slurmd was built without several to a machine."""
+    """Node name of the control group; empty unless slurmd is built for several per machine."""
     job: int
     step: str
 
@@ -47,10 +47,10 @@ class FoundStep(NamedTuple):
 
 
 class StepFinder:
-    """Looks for steps again and again.
+    """Finds steps, scan by scan.
 
-    Where control groups do not say a process's task, its environment does (``SLURM_PROCID``). Where
-    that may not be read, all of a step's processes count for its task 0.
+    If control groups do not identify a process's task, its environment does (``SLURM_PROCID``). If
+    that is unreadable, all of the step's processes count for its task 0.
     """
 
     def __init__(self, hostname: str, *, root: str = "/") -> None:
@@ -86,7 +86,7 @@ class StepFinder:
     def _is_stopped(self, step: FoundStep) -> bool:
         """Return whether all processes are stopped: without a freezer Slurm sends SIGSTOP.
 
-        Of a step that runs, the first process mostly answers that.
+        For a running step, checking the first process usually suffices.
         """
         is_any_stopped = False
         for pid in (pid for pids in step.tasks.values() for pid in pids):
@@ -144,7 +144,7 @@ def _number(environment: Mapping[str, str], name: str, otherwise: int) -> int:
 
 
 def _tasks_here(environment: Mapping[str, str], node_index: int) -> int | None:
-    """Read the tasks of a node from those of all nodes, such as ``4(x2),3``."""
+    """Return a node's number of tasks from a list for all nodes such as ``4(x2),3``."""
     first = 0
     for part in environment.get("SLURM_STEP_TASKS_PER_NODE", "").split(","):
         found = _TASKS.fullmatch(part)
@@ -182,7 +182,7 @@ class RunningStep(msgspec.Struct):
 
 
 class StepGather:
-    """All steps of the node. Its calls come from one thread.
+    """All steps of the node; call it from a single thread.
 
     `make_poller` makes the poller of all tasks from the function that takes their samples. When
     `on_end` is called, the record of the step is complete.
@@ -233,18 +233,18 @@ class StepGather:
             self._on_end(self.steps.pop(key))
 
     def _update(self, key: StepKey, found: FoundStep) -> bool:
-        """Apply the findings about a step; return whether a task began."""
+        """Update a step from a scan; return whether a task began."""
         running = self.steps.get(key)
         if running is None:
             pids = [pid for task in found.tasks.values() for pid in task]
-            began = self._eldest(pids)[0]
+            began = self._oldest_process(pids)[0]
             running = self.steps[key] = RunningStep(found.step, found.uid, began)
             self._on_start(running)
         has_begun = False
         for number, task in found.tasks.items():
             pid = running.tasks.get(number)
             if pid is None:
-                pid = self._eldest(task)[1]
+                pid = self._oldest_process(task)[1]
                 try:
                     self._poller.add_task(pid, TaskId(number, running.step.node_index))
                 except JobacctError as error:
@@ -276,7 +276,7 @@ class StepGather:
             del self._owners[pid]
             aggregate(running.record, self._poller.remove_task(pid, poll=False))
 
-    def _eldest(self, pids: Iterable[int]) -> tuple[float, int]:
+    def _oldest_process(self, pids: Iterable[int]) -> tuple[float, int]:
         now = _now()
         found = ((start_time(pid, self._root), pid) for pid in pids)
         return min((now if start is None else start, pid) for start, pid in found)

@@ -11,9 +11,9 @@ FIRST_POLL = 1.0  # seconds after the start, or the interval if that is shorter
 
 
 class PollTimer:
-    """Calls functions from one thread. While suspended time does not count, as in Slurm.
+    """Calls functions from one thread. Suspended time does not count, as in Slurm.
 
-    What a function raises is logged, and it is called again at its next time.
+    A function that raises is logged, and called again at its next time.
     """
 
     def __init__(self, name: str) -> None:
@@ -29,7 +29,7 @@ class PollTimer:
         return self._thread is not None
 
     def add(self, interval: float, poll: Callable[[], object]) -> None:
-        """Call `poll` every `interval` seconds; 0 is never."""
+        """Call `poll` every `interval` seconds; 0 disables it."""
         if interval > 0:
             with self._condition:
                 self._polls.append(_Poll(interval, poll))
@@ -90,7 +90,7 @@ class _Poll:
 
     def run(self) -> None:
         self.remaining += self._interval
-        if self.remaining <= 0:  # it takes longer than the interval: skip what was missed
+        if self.remaining <= 0:  # took longer than the interval: skip missed calls
             self.remaining = self._interval
         try:
             self._call()

@@ -1,11 +1,11 @@
-"""Measures groups of LIKWID: a program of its own, run by its path.
+"""Measures groups of LIKWID: a separate program, run by its path.
 
-``likwid_reader.py LIBRARY ACCESS HWTHREADS GROUPS``, both lists with commas. LIKWID ends its
-process where it cannot count, so that nothing else may run in it.
+``likwid_reader.py LIBRARY ACCESS HWTHREADS GROUPS``, both lists with commas. LIKWID exits if it
+cannot count, so nothing else may run in its process.
 
 It writes a line of JSON when it counts, and one for each line of its standard input: the metrics
 since the line before, by LIKWID's names, a number for each hardware thread or null. It measures
-the groups in turn, each until the next line. It ends with its standard input.
+the groups in turn, each until the next line. It ends at the end of its standard input.
 """
 
 import ctypes

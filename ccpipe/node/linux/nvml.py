@@ -15,13 +15,13 @@ from ccpipe.node.linux import proc
 T = TypeVar("T")
 Note = Callable[[str], None]
 RENEW_SECONDS = 60.0
-"""Minimum time between two initialisations because of a lost card."""
+"""Minimum time between two initialisations because of a lost GPU."""
 
 
 class Release:
-    """A time for which this process does not use NVML, so that cards can be reset or partitioned.
+    """A time for which this process does not use NVML, so that GPUs can be reset or partitioned.
 
-    Each driver is let go at its next use, in the thread that uses it.
+    Each driver is released at its next use, in the thread that uses it.
     """
 
     def __init__(self) -> None:
@@ -36,17 +36,17 @@ class Release:
         return max(0.0, self._until - monotonic())
 
 
-RELEASE = Release()  # the one of this process
+RELEASE = Release()  # of this process
 
 
 class Driver:
     """The driver's library, initialised on first use, and again after it failed."""
 
     def __init__(self, root: str, before_reset: Callable[[Any], None] = lambda _: None) -> None:
-        """Look for the driver below `root`; `before_reset` frees what belongs to the library."""
+        """Look for the driver below `root`; `before_reset` frees the library's objects."""
         self._before_reset = before_reset
         self._version = Path(root, "proc/driver/nvidia/version")
-        self._cards = Path(root, "proc/driver/nvidia/gpus")
+        self._gpus = Path(root, "proc/driver/nvidia/gpus")
         self._known: list[str] = []
         self._nvml: Any = None
         self._renewed = -RENEW_SECONDS
@@ -54,14 +54,14 @@ class Driver:
     def is_there(self) -> bool:
         return self._version.exists()
 
-    def cards(self) -> tuple[Any, int]:
-        """Return the module that knows NVML, and how many cards it has."""
+    def gpus(self) -> tuple[Any, int]:
+        """Return the NVML module, and the number of GPUs."""
         if RELEASE.seconds_left:
             self.reset()
             reason = f"NVML is released for another {RELEASE.seconds_left:.0f} s"
             raise OSError(errno.ENODEV, reason)
         if self._known != (listed := self._listed()):
-            self.reset()  # NVML sees cards that were added only when it is initialised
+            self.reset()  # NVML finds added GPUs only when it is initialised
             self._known = listed
         nvml = self._library()
         try:
@@ -72,12 +72,12 @@ class Driver:
 
     def _listed(self) -> list[str]:
         try:
-            return sorted(path.name for path in self._cards.iterdir())
+            return sorted(path.name for path in self._gpus.iterdir())
         except OSError:
             return []
 
     def reset(self) -> None:
-        """Let go of the driver, and initialise it again next time."""
+        """Release the driver, and initialise it again next time."""
         nvml, self._nvml = self._nvml, None
         if nvml is not None:
             with contextlib.suppress(nvml.NVMLError):
@@ -86,7 +86,7 @@ class Driver:
                 nvml.nvmlShutdown()
 
     def renew(self) -> None:
-        """Reset at most once a minute: it takes long, and a lost card may stay lost."""
+        """Reset at most once a minute: it is slow, and a lost GPU may stay lost."""
         if monotonic() - self._renewed >= RENEW_SECONDS:
             self._renewed = monotonic()
             self.reset()
@@ -107,20 +107,20 @@ class Driver:
 
 
 def supported(
-    nvml: Any, reading: Callable[[Any, Any], Iterator[T]], card: Any, note: Note = lambda _: None
+    nvml: Any, reading: Callable[[Any, Any], Iterator[T]], gpu: Any, note: Note = lambda _: None
 ) -> Iterator[T]:
-    """Yield the values of a reading; stops if the card does not support it, or it fails.
+    """Yield the values of a reading; stops if the GPU does not support it, or it fails.
 
     Failures other than a lack of support are passed to `note`.
 
     Raises
     ------
     NVMLError
-        if the card or the driver is lost: nothing more needs to be asked of it.
+        if the GPU or the driver is lost: further calls would fail too.
 
     """
     try:
-        yield from reading(nvml, card)
+        yield from reading(nvml, gpu)
     except nvml.NVMLError as error:
         if error.value in codes(nvml, FATAL):
             raise
@@ -136,16 +136,16 @@ FATAL = (
     "GPU_IS_LOST", "RESET_REQUIRED", "UNINITIALIZED", "DRIVER_NOT_LOADED",
     "LIB_RM_VERSION_MISMATCH",
 )  # fmt: skip
-"""Errors after which a card or the driver answers nothing more until it is initialised again."""
+"""Errors after which a GPU or the driver does not answer until it is initialised again."""
 UNSUPPORTED = (
     "NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "INVALID_ARGUMENT", "NOT_FOUND", "NO_DATA",
     "ARGUMENT_VERSION_MISMATCH", "DEPRECATED",
 )  # fmt: skip
-"""Errors by which a card, or an older driver, says that it does not have what was asked for."""
+"""Errors if a GPU, or an older driver, does not support a request."""
 
 
 @functools.cache
 def codes(nvml: Any, names: tuple[str, ...]) -> frozenset[int]:
-    """Return the codes of errors; an older nvidia-ml-py knows fewer."""
+    """Return the codes of errors; an older nvidia-ml-py has fewer."""
     found = (getattr(nvml, f"NVML_ERROR_{name}", None) for name in names)
     return frozenset(code for code in found if code is not None)

@@ -1,8 +1,8 @@
 """The kernel's performance counters: ``perf_event_open(2)``, called without a library.
 
-Events that are opened as one group are counted together or not at all, so their ratios hold. Where
-more groups are wanted than the hardware has counters, the kernel multiplexes them and reports
-for how long each was counted.
+Events that are opened as one group are counted together or not at all, so their ratios are valid.
+If there are not enough counters for all groups, the kernel multiplexes them and reports for how
+long each was counted.
 
 The traffic of the main memory is counted by the memory controllers, as devices below
 ``/sys/bus/event_source/devices``:
@@ -12,7 +12,7 @@ The traffic of the main memory is counted by the memory controllers, as devices 
 - AMD Zen 4 and later, ``amd_umc_*`` (Linux 6.8): ``umc_cas_cmd.all``, of 64 bytes each;
 - AMD Zen to Zen 3, ``amd_df``: ``dram_channel_data_controller_0`` to ``_7``, of 64 bytes each.
 
-AMD's event codes are those of ``perf list`` (Linux, ``tools/perf/pmu-events/arch/x86/amdzen*``).
+AMD's event codes are taken from Linux, ``tools/perf/pmu-events/arch/x86/amdzen*`` (``perf list``).
 """
 
 import ctypes
@@ -31,7 +31,7 @@ from ccpipe.errors import DataError
 from ccpipe.node.linux import proc
 
 HARDWARE, SOFTWARE, RAW = 0, 1, 4
-"""Types of events (``linux/perf_event.h``); those of other devices stand in their ``type``."""
+"""Types of events (``linux/perf_event.h``); other devices have theirs in the file ``type``."""
 
 _NUMBERS = {"x86_64": 298, "aarch64": 241, "riscv64": 241, "ppc64le": 319, "s390x": 331}
 _ATTRIBUTE = struct.Struct("=IIQQQQQIIQQ")  # perf_event_attr up to config2 (PERF_ATTR_SIZE_VER1)
@@ -45,7 +45,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class PerfEvent(NamedTuple):
-    """What to count, as the kernel names it: type of device, and its configuration."""
+    """An event in the kernel's terms: the device's type, and its configuration."""
 
     type: int
     config: int
@@ -54,8 +54,8 @@ class PerfEvent(NamedTuple):
 class GroupReading(NamedTuple):
     """The counts of a group since it was opened."""
 
-    enabled: int  # nanoseconds that it was meant to count
-    running: int  # nanoseconds that it did
+    enabled: int  # nanoseconds enabled
+    running: int  # nanoseconds counted
     counts: tuple[int, ...]
 
 
@@ -63,7 +63,7 @@ class EventGroup:
     """Events that are counted together on one hardware thread, for all processes."""
 
     def __init__(self, events: Sequence[PerfEvent], cpu: int) -> None:
-        """Begin to count; raises OSError where there are no such counters, or not for us."""
+        """Start counting; raises OSError if the counters are missing or not permitted."""
         self._files: list[int] = []
         self._close = weakref.finalize(self, _close, self._files)
         self._answer = struct.Struct(f"={3 + len(events)}Q")
@@ -88,10 +88,10 @@ class EventGroup:
 
 
 def rates(before: GroupReading | None, now: GroupReading) -> list[float] | None:
-    """Return what each event counted per second between two readings of one group.
+    """Return the rate of each event per second between two readings of one group.
 
-    Where the group was multiplexed with others the rate is scaled to the whole time. It is None
-    without a first reading, and where the group did not count at all.
+    If the group was multiplexed with others, rates are scaled to the whole time. Returns None
+    without a first reading, or if the group was not counted at all.
     """
     if before is None:
         return None
@@ -101,10 +101,10 @@ def rates(before: GroupReading | None, now: GroupReading) -> list[float] | None:
     return [(new - old) / seconds for old, new in zip(before.counts, now.counts, strict=True)]
 
 
-def make_room(files: int) -> None:
-    """Raise the process's own limit of open files for so many events, as far as it may be raised.
+def raise_file_limit(files: int) -> None:
+    """Raise the process's soft limit of open files for so many events, as far as permitted.
 
-    Each event is an open file. The limit that a login shell gives, 1024, is that of ``select()``.
+    Each event is an open file. A login shell's limit, 1024, is only needed for ``select()``.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = len(os.listdir("/proc/self/fd")) + files + _SPARE  # noqa: PTH208
@@ -137,7 +137,7 @@ def _open(event: PerfEvent, cpu: int, leader: int) -> int:
 _HINTS = {
     errno.EACCES: "counters of all processes need CAP_PERFMON, or kernel.perf_event_paranoid = 0",
     errno.EPERM: "counters of all processes need CAP_PERFMON, or kernel.perf_event_paranoid = 0",
-    errno.ENOENT: "the hardware shows no such counters (virtual machines mostly have none)",
+    errno.ENOENT: "the hardware has no such counters (virtual machines mostly have none)",
     errno.EMFILE: "too many open files: each event on each hardware thread is one; raise the limit",
 }
 
@@ -148,7 +148,7 @@ def _close(files: list[int]) -> None:
 
 
 class Traffic(NamedTuple):
-    """Events that are counted together, and the bytes that each of them moved."""
+    """Events that are counted together, and the bytes of each."""
 
     cpu: int
     """The hardware thread to count on: one of the controller's socket."""
@@ -167,21 +167,21 @@ _DF_MASK = 0x38
 
 
 def traffic(devices: Path, *, zen_3: bool) -> Iterator[Traffic]:
-    """Yield what to count, of all memory controllers below `devices`.
+    """Yield the events of all memory controllers below `devices`.
 
-    `zen_3` is whether the data fabric, ``amd_df``, is that of AMD's Zen to Zen 3: later ones count
+    `zen_3` is whether the data fabric, ``amd_df``, belongs to AMD's Zen to Zen 3: later ones count
     differently.
     """
     for device in sorted(devices.glob("amd_umc_*")):
         yield from _everywhere(device, [(_event(device, _UMC), _LINE)])
     if zen_3:
         for device in sorted(devices.glob("amd_df")):
-            # One by one: the device has four counters, and those of a group must count at once.
+            # One by one: the device has four counters, and all of a group must count at once.
             for code in _DF:
                 config = code & 0xFF | _DF_MASK << 8 | code >> 8 << 32
                 yield from _everywhere(device, [(_event(device, config), _LINE)])
     controllers = [(device, _described(device)) for device in sorted(devices.glob("uncore_imc*"))]
-    # Where the commands to the memory are counted, the same traffic elsewhere counts it twice.
+    # If the commands to the memory are counted, other counters would count the traffic twice.
     for wanted in _COUNTED:
         found = False
         for device, events in controllers:
@@ -207,7 +207,7 @@ def _event(device: Path, config: int) -> PerfEvent:
 
 
 def _described(device: Path) -> dict[str, tuple[PerfEvent, float]]:
-    """Return the events that a device names with how many bytes one of each is."""
+    """Return the events that a device describes, with the bytes of one of each."""
     events = {}
     directory = device / "events"
     for path in sorted(directory.glob("*")) if directory.is_dir() else []:

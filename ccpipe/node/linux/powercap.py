@@ -19,7 +19,7 @@ class Zone(NamedTuple):
     """One zone; a socket of several dies has several for each part."""
 
     part: str  # ``package``, ``dram``, ``core``, ``uncore`` or ``psys``
-    socket: str  # empty for what is of the whole node
+    socket: str  # empty for the whole node
     directory: Path  # its name is the kernel's, such as ``intel-rapl:0:1``
 
 

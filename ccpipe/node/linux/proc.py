@@ -1,7 +1,7 @@
 """Reading ``/proc`` and ``/sys``: files of words and numbers, as the kernel writes them.
 
-A file that is not there raises OSError: this machine has no such thing. What the kernel would
-never write raises DataError with file, line and what is wrong.
+A missing file raises OSError: this machine does not have it. Content that the kernel never writes
+raises DataError with file, line and reason.
 """
 
 import functools
@@ -32,7 +32,7 @@ def is_there(root: str = "/") -> bool:
 
 
 def text(path: Path | str) -> str:
-    """Return a whole file; bytes that are no UTF-8 stay as surrogates, as in file names."""
+    """Return a whole file; invalid UTF-8 becomes surrogates, as in file names."""
     # A quarter of what Path.read_text costs, and a sample reads hundreds of small files.
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -67,8 +67,8 @@ def pairs(path: Path) -> dict[str, str]:
 def word(path: Path | str) -> str | None:
     """Return the content of a file of one word; None if it cannot be read now.
 
-    One of many files that a device may or may not have, or that fails now and then (a sensor
-    that sleeps says EIO), costs its own metric only. Use ``text`` where the file must be there.
+    For files that not every device has, or that fail at times (EIO from a sleeping sensor). Use
+    ``text`` for a file that must exist.
     """
     try:
         return text(path).strip()
@@ -87,7 +87,7 @@ def number(path: Path | str) -> int | None:
 
 
 def index(path: Path | str) -> int:
-    """Return the kernel's index of something; -1 for none, as the kernel itself writes it."""
+    """Return an index of the kernel; -1 if there is none, as the kernel writes it."""
     found = number(path)
     return -1 if found is None else found
 
@@ -99,7 +99,7 @@ def counter(path: Path | str) -> int | None:
 
 
 def names(directory: Path, pattern: str = "*") -> list[str]:
-    """Return the sorted names in a directory that fit a shell's pattern; OSError if none does."""
+    """Return the sorted names in a directory that match a shell pattern; OSError if none does."""
     found = [name for name in os.listdir(directory) if fnmatchcase(name, pattern)]  # noqa: PTH208
     if not found:
         raise FileNotFoundError(2, f"nothing here is named {pattern}", str(directory))
@@ -116,7 +116,7 @@ _DIGITS = re.compile(r"(\d{1,18})", re.ASCII)
 def counters(place: str, words: Sequence[str], minimum: int) -> list[int]:
     """Read at least `minimum` counters of 64 bits.
 
-    One beyond what a signed integer holds becomes a ``Uint``, so that it can be written.
+    One beyond a signed integer becomes a ``Uint``, so that it can be written.
     """
     if len(words) < minimum:
         raise DataError(f"{place}: {len(words)} counters, not {minimum}")
@@ -149,8 +149,8 @@ def listed(place: str, text: str) -> list[int]:
 def gained(before: Sequence[int] | None, now: Sequence[int]) -> list[int] | None:
     """Return by how much each counter of one device grew between two readings.
 
-    It is None without a first reading, and where any counter went down: then the device was
-    replaced or a counter overflowed, and the gains of the others are not known either.
+    Returns None without a first reading, or if any counter decreased: then the device was replaced
+    or a counter overflowed, so the other gains are unknown too.
     """
     if before is None or len(before) != len(now):
         return None
@@ -168,7 +168,7 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def tag(name: str) -> str:
-    """Return a name as a tag can carry it: a line end, for example, becomes ``%0A``."""
+    """Return a name escaped for a tag: a line end, for example, becomes ``%0A``."""
     if name.isprintable() and not name.endswith("\\"):
         return name
     return quote(name.encode(errors="surrogateescape"))

@@ -1,8 +1,8 @@
 """The processes of the node, from one walk over ``/proc/<pid>/stat``, and other files of each.
 
-All who read them in the same slot share that walk: the collector ``processes``, which counts
-them, and Sonar's sample, which reads more files of each. A reader of one file returns None if the
-process ended, may not be read, or has no such file.
+Readers in the same slot share that walk: the collector ``processes``, which counts them, and
+Sonar's sample, which reads more files of each. A reader of one file returns None if the process
+ended, may not be read, or has no such file.
 Source: Linux, ``Documentation/filesystems/proc.rst``.
 """
 
@@ -19,7 +19,7 @@ _WHOLE = 65536  # bytes: more than any file of a process that is read here
 _SHORT = 4096  # bytes: more than ``stat`` or ``io`` of a process
 _SPARE = 256  # file descriptors left for others
 _CLOSED = -1
-_FIELDS = 37  # that are read of those after the name
+_FIELDS = 37  # read after the name
 _MAX = 2**63
 _TICKS = os.sysconf("SC_CLK_TCK")
 _MAX_ENVIRONMENT = 8 * 2**20  # bytes: the kernel allows 6 MiB
@@ -32,9 +32,9 @@ class Process(NamedTuple):
 
     pid: int
     name: str
-    """At most 15 bytes, but for threads of the kernel; those that are no UTF-8 are ``\ufffd``."""
+    """At most 15 bytes, except for kernel threads; invalid UTF-8 becomes ``\ufffd``."""
     state: str
-    """One letter: ``R`` runs, ``T`` is stopped, ``Z`` is a zombie, ``X`` is being removed."""
+    """``R``: running, ``T``: stopped, ``Z``: a zombie, ``X``: being removed, and others."""
     ppid: int
     group: int  # the process group; 0 for threads of the kernel
     own: int  # processor time of its own
@@ -55,12 +55,12 @@ class Walk(NamedTuple):
     """The result of one walk."""
 
     processes: list[Process]
-    errors: list[DataError]  # files that are not what the kernel writes
+    errors: list[DataError]  # invalid files
     at: float  # when it began, by the monotonic clock
 
 
 class ProcessTable:
-    """The processes of the node, walked once a slot; any thread may ask."""
+    """The processes of the node, walked once a slot; thread-safe."""
 
     def __init__(self, *, root: str = "/") -> None:
         self._path = os.path.join(root, "proc")  # noqa: PTH118 - hundreds of paths cost too much
@@ -106,9 +106,9 @@ def start_time(pid: int, root: str = "/") -> float | None:
 
 
 def read(path: str) -> bytes:
-    """Return a file of one process; nothing where it ended, or may not be read.
+    """Return a file of one process; empty if it ended, or may not be read.
 
-    The kernel gives these out whole at the first read: that halves what a walk costs.
+    The kernel returns these whole at the first read, which halves the cost of a walk.
     """
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -125,7 +125,7 @@ def read(path: str) -> bytes:
 def parse_process(text: bytes) -> Process:
     """Read a line of the table (proc_pid_stat(5)); raises ValueError, IndexError.
 
-    A name may hold anything, also brackets, blanks and line ends.
+    A name may contain anything, also brackets, blanks and line ends.
     """
     head, _, rest = text.rpartition(b") ")
     pid, _, name = head.partition(b" (")
@@ -155,7 +155,7 @@ def parse_process(text: bytes) -> Process:
 
 
 def _memory_and_processor(words: list[bytes]) -> tuple[int, int, int]:
-    """Return virtual and resident memory and the processor; zeros where the line ends before."""
+    """Return virtual and resident memory and the processor; zeros if the line is shorter."""
     if len(words) < _FIELDS:
         return 0, 0, 0
     resident = int(words[21])
@@ -170,7 +170,7 @@ def parse_transferred(text: bytes) -> tuple[int, int] | None:
 
 
 def read_environment(directory: str) -> dict[str, str]:
-    """Return the environment that its program was started with; nothing if it ended."""
+    """Return the environment that a process's program was started with; empty if it ended."""
     try:
         with open(f"{directory}/environ", "rb") as file:  # noqa: PTH123 - as the other paths here
             text = file.read(_MAX_ENVIRONMENT)
@@ -239,7 +239,7 @@ class OpenProcesses:
         self._open = 0
 
     def walk(self) -> dict[int, OpenProcess]:
-        """Return the processes by their numbers; what is no line of a process is left out."""
+        """Return the processes by pid; invalid lines are skipped."""
         known, now = self._known, {}
         found: dict[int, OpenProcess] = {}
         pread = os.pread

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 _JOB = re.compile(r"job_(\d{1,10})", re.ASCII)
 _SLUID = re.compile(r"s[0-9A-HJKMNP-TV-Z]{13}")
-_NO_JOBS = frozenset({"system", "slurmd"})  # what else slurmd makes beside its jobs
+_NO_JOBS = frozenset({"system", "slurmd"})  # other cgroups of slurmd
 _PROCESS = re.compile(
     rb"^[^:]*:[^:]*:/([!-~]*?(?:(?<=/)job_\d{1,10}|(?<=slurmstepd\.scope/)s[0-9A-Z]{13}))(?:/|$)",
     re.MULTILINE,
@@ -38,14 +38,14 @@ _PROCESS = re.compile(
 _TITLE = re.compile(rb"slurmstepd: \[(\d{1,10})\.")
 _STEP = re.compile(r"step_(\d{1,10}|batch|extern|interactive)", re.ASCII)
 _TASK = re.compile(r"task_(\d{1,10}|special)", re.ASCII)
-_SPECIAL = "special"  # what no task is, such as the process that holds the step extern
+_SPECIAL = "special"  # not a task, such as the process that keeps the step extern
 
 _SLICE = re.compile(r"(.+)\.slice")
 _SCOPE = re.compile(r"(?:(.+)_)?slurmstepd\.scope")
 _SLURM = re.compile(r"slurm(?:_(.+))?")
 _UID = re.compile(r"uid_(\d{1,10})", re.ASCII)
 _CONTROLLERS = ("memory", "cpuacct", "freezer", "devices", "cpuset", "cpu")
-"""Of version 1, those first that Slurm divides into tasks."""
+"""Of version 1; the first ones are those that Slurm divides into tasks."""
 
 
 class StepCgroup(NamedTuple):
@@ -56,13 +56,13 @@ class StepCgroup(NamedTuple):
     job: int
     step: str
     tasks: dict[int, frozenset[int]]  # by the global number of a task, its processes
-    undivided: frozenset[int]  # processes that the hierarchy says no task of
+    undivided: frozenset[int]  # processes without a task in this hierarchy
     is_frozen: bool = False
-    """Whether they are kept from running, as Slurm does it to suspend a step."""
+    """Whether they are frozen, as Slurm does to suspend a step."""
 
 
 _MAX_JOBS = 10_000  # whose numbers are remembered
-_MAX_PROCESSES = 100  # of a job that are asked for its number
+_MAX_PROCESSES = 100  # of a job that are searched for its number
 _RETRY = 10.0  # seconds until a job whose number was not found is looked up again
 
 
@@ -71,15 +71,15 @@ class JobIds:
 
     A SLUID does not contain the job's number, but the title of the ``slurmstepd`` of each of the
     job's steps does (``slurmstepd: [1001.batch]``), which every user may read; where no title has
-    it, the environment of the job's processes does. A name of an unknown form, and a job whose
-    number none of its processes has, is logged once.
+    it, the environment of the job's processes does. A name of an unknown form, and a job without a
+    number in any of its processes, is logged once.
     """
 
     def __init__(self, root: str = "/") -> None:
         self._top = Path(root, "sys/fs/cgroup")
         self._proc = os.path.join(root, "proc")  # noqa: PTH118 - as the readers of /proc
         self._known: dict[str, tuple[int | None, float]] = {}
-        """By SLUID, the number and until when that holds."""
+        """By SLUID, the number and until when it is valid."""
         self._logged: set[str] = set()
 
     def jobs(self, directory: Path) -> list[tuple[int, Path]]:
@@ -91,7 +91,7 @@ class JobIds:
         return [path for path in paths if path.is_dir() and self.number(path) is None]
 
     def number(self, path: Path) -> int | None:
-        """Return the number of the job that a directory belongs to; None for none or an unknown."""
+        """Return the number of a directory's job; None if it has no job or an unknown one."""
         name = path.name
         if found := _JOB.fullmatch(name):
             return int(found[1])
@@ -107,7 +107,7 @@ class JobIds:
         if len(self._known) >= _MAX_JOBS:
             self._known.clear()
         self._known[name] = number, math.inf if number else time.monotonic() + _RETRY
-        if number is None and pids:  # without processes it is just being made or removed
+        if number is None and pids:  # without processes it is being made or removed
             self._log_once(path, "none of its processes has the number of the job")
         return number
 
@@ -116,11 +116,11 @@ class JobIds:
         if found is None:
             return None
         path = os.fsdecode(found[1])
-        top = self._top / "unified"  # where version 2 is mounted beside version 1
+        top = self._top / "unified"  # version 2, if version 1 is mounted too
         return self.number((top if (top / path).exists() else self._top) / path)
 
     def _titled(self, path: Path) -> int | None:
-        """Return the number in the title of a step's slurmstepd, where users cannot put theirs."""
+        """Return the number in the title of a step's slurmstepd, which users cannot forge."""
         for _, step in _matching(path, _STEP):
             for pid in _listed(step / "slurm"):
                 if found := _TITLE.match(read(f"{self._proc}/{pid}/cmdline")):
@@ -144,9 +144,9 @@ class JobIds:
 
 
 def find_steps(root: str, ids: JobIds) -> Iterator[StepCgroup]:
-    """Yield the groups of steps; those of version 1 once for each controller.
+    """Yield the groups of steps, in version 1 once for each controller.
 
-    Groups that vanish meanwhile are left out.
+    Groups that vanish meanwhile are omitted.
     """
     top = Path(root, "sys/fs/cgroup")
     for directory, node in version_2_directories(top):
@@ -159,7 +159,7 @@ def find_steps(root: str, ids: JobIds) -> Iterator[StepCgroup]:
 
 
 def version_2_directories(top: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the directories that hold jobs, with the node; they may stand beside version 1."""
+    """Yield the directories of jobs, with the node; version 1 may be mounted as well."""
     for mount in (top, top / "unified"):
         for _, directory in _matching(mount, _SLICE):
             for node, path in _matching(directory, _SCOPE):
@@ -183,7 +183,7 @@ def _steps(job_directory: Path, node: str, job: int, below: str) -> Iterator[Ste
 
 
 def _is_frozen(step_directory: Path, below: str) -> bool:
-    """Return whether a group is frozen; of version 1 only the controller ``freezer`` says so."""
+    """Return whether a group is frozen; in version 1 only ``freezer`` reports it."""
     if below:
         return "frozen 1" in _text(step_directory / below / "cgroup.events").splitlines()
     return _text(step_directory / "freezer.state").strip() in ("FREEZING", "FROZEN")
@@ -197,7 +197,7 @@ def _text(path: Path) -> str:
 
 
 def _may_be_job(name: str) -> bool:
-    """Tell most of the kernel's own files, whose names have a dot, without a call."""
+    """Exclude most of the kernel's own files, whose names have a dot, without a system call."""
     return "." not in name and name not in _NO_JOBS
 
 
@@ -214,7 +214,7 @@ def _matching(directory: Path, pattern: re.Pattern[str]) -> list[tuple[str, Path
 
 
 def _processes(directory: Path) -> frozenset[int]:
-    """Return the processes of a group and of those that it was divided into."""
+    """Return the processes of a group and of its subgroups."""
     found = [_listed(Path(path)) for path, _, _ in os.walk(directory)]
     return frozenset().union(*found)
 

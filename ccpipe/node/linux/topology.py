@@ -1,8 +1,8 @@
-"""The hardware of a node from ``/sys`` and ``/proc``: sockets, cores, threads, memory, cards.
+"""The hardware of a node from ``/sys`` and ``/proc``: sockets, cores, threads, memory, GPUs.
 
-Only what is online counts. Sonar's format takes all cores to be alike: where they are not, the
-numbers are those of the larger ones. Sources: the kernel's
-``Documentation/ABI/stable/sysfs-devices-system-cpu``; cc-node-controller, ``ccTopology``.
+Only online hardware counts. Sonar's format assumes equal cores: if they differ, the larger ones are
+reported. Sources: the kernel's ``Documentation/ABI/stable/sysfs-devices-system-cpu``;
+cc-node-controller, ``ccTopology``.
 """
 
 import os
@@ -17,7 +17,7 @@ from ccpipe.errors import DataError
 from ccpipe.node.linux import proc
 
 _SHARED = 3  # the level of cache that the specification calls llc, where there is one
-_CARD_CLASSES = ("0x03", "0x12")  # PCI: display controllers, processing accelerators
+_GPU_CLASSES = ("0x03", "0x12")  # PCI: display controllers, processing accelerators
 _MEMORY = re.compile(r"MemTotal:\s*(\d{1,18}) kB\s*", re.ASCII)
 _MODELS = {  # keys of /proc/cpuinfo: x86, POWER, ARM
     "model name": "{}",
@@ -80,7 +80,7 @@ def _thread(directory: Path) -> HwThread:
 
 
 def _core(directory: Path) -> list[int]:
-    """Return the hardware threads of a core; the second name is that of before Linux 5.4."""
+    """Return the hardware threads of a core; the second file is used before Linux 5.4."""
     for name in ("core_cpus_list", "thread_siblings_list"):
         if text := proc.word(directory / name):
             return proc.listed(str(directory / name), text)
@@ -97,11 +97,11 @@ class Topology(NamedTuple):
     """The vendor's name of the processor; empty where the kernel does not report it."""
     memory: int  # in units of 2¹⁰ bytes
     distances: tuple[tuple[int, ...], ...]
-    """Between NUMA domains, 10 from one to itself; empty where the kernel knows of no domains."""
+    """Between NUMA domains, 10 from one to itself; empty if the kernel reports no domains."""
 
 
 class OperatingSystem(NamedTuple):
-    """What runs the node."""
+    """The kernel of the node."""
 
     name: str
     release: str
@@ -174,21 +174,23 @@ def _distances(directory: Path) -> tuple[tuple[int, ...], ...]:
         words = (proc.word(directory / node / "distance") or "").split()
         rows.append(tuple(map(int, proc.counters(str(directory / node), words, minimum=0))))
     if any(len(row) != len(rows) for row in rows):
-        raise DataError(f"{directory}: the distances of {len(rows)} domains are no square")
+        raise DataError(
+            f"{directory}: expected {len(rows)} distances for each of {len(rows)} domains"
+        )
     return tuple(rows)
 
 
 def topology_map(root: str = "/") -> list[dict[str, str]]:
-    """Return what belongs together: a row for each hardware thread, NUMA domain and card.
+    """Return how hardware is nested: a row for each hardware thread, NUMA domain and GPU.
 
     A row names numbers by type, as the tags ``type`` and ``type-id`` do: ``{"hwthread": "3",
-    "socket": "0", "memoryDomain": "0", "llc": "0"}``. What the kernel does not report is left
-    out, and so are cores and dies, whose numbers are only unique within a socket.
+    "socket": "0", "memoryDomain": "0", "llc": "0"}``. Numbers that the kernel does not report are
+    omitted, and so are cores and dies, whose numbers are only unique within a socket.
     """
     threads = [_row(root, thread) for thread in hwthreads(root) if thread.socket_id >= 0]
     domains = _by_domain(threads)
-    cards = _cards(Path(root, "sys/bus/pci/devices"), domains)
-    return [*threads, *domains.values(), *cards]
+    gpus = _gpus(Path(root, "sys/bus/pci/devices"), domains)
+    return [*threads, *domains.values(), *gpus]
 
 
 def _row(root: str, thread: HwThread) -> dict[str, str]:
@@ -211,13 +213,13 @@ def _by_domain(threads: list[dict[str, str]]) -> dict[str, dict[str, str]]:
     }
 
 
-def _cards(directory: Path, domains: dict[str, dict[str, str]]) -> list[dict[str, str]]:
-    """Return the rows of the display and compute cards, whose addresses are as NVML writes them."""
+def _gpus(directory: Path, domains: dict[str, dict[str, str]]) -> list[dict[str, str]]:
+    """Return the rows of display and compute devices, with addresses as NVML writes them."""
     rows = []
     for device in sorted(directory.glob("*:*:*.*")):
         kind = proc.word(device / "class") or ""
         domain = str(proc.index(device / "numa_node"))
-        if kind.startswith(_CARD_CLASSES) and domain in domains:
+        if kind.startswith(_GPU_CLASSES) and domain in domains:
             bus, _, rest = device.name.upper().partition(":")
             rows.append({**domains[domain], "accelerator": f"{bus:0>8}:{rest}"})
     return rows

@@ -1,10 +1,9 @@
-"""What collectors are and are written with, and the thread in which each is read.
+"""The interface of collectors, helpers to write them, and the thread in which each is read.
 
-A collector declares in ``METRICS`` what it sends; ``docs/collectors/`` is written from it, by
-``scripts/collector_pages.py``. One that reads many things surrounds each reading with ``noted()``
-and calls ``report()`` once they are done, in an attribute ``soft``, from which the sampler counts
-them: each error is counted, and logged once. Only what can be read at all makes an error one of a
-single reading: with nothing read, ``report`` raises it.
+A collector declares its metrics in ``METRICS``; ``scripts/collector_pages.py`` generates
+``docs/collectors/`` from it. A collector that reads many things has an attribute ``soft``, wraps
+each reading in ``soft.noted()`` and calls ``soft.report()`` at the end: the sampler counts each
+error, and each text is logged once. If every reading failed, ``report`` raises the first error.
 """
 
 import asyncio
@@ -29,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Collector(Protocol):
-    """Measures one thing. It may keep what it read, to report next time what changed."""
+    """Measures one thing. It may keep a reading, to report differences next time."""
 
     @abstractmethod
     def collect(self, time: int) -> Iterable[Any]:
@@ -38,12 +37,12 @@ class Collector(Protocol):
         The messages carry the collector's own tags only (``type``, ``type-id``, ``stype``,
         ``stype-id``); Sonar's collectors return envelopes. It is called in any of several
         threads, never twice at once, and may block for a short time. One that reads many things
-        has an attribute ``soft``, of `SoftErrors`, for errors that cost single readings only.
+        has an attribute ``soft``, of `SoftErrors`, for errors of single readings.
 
         Raises
         ------
         OSError, MissingExtra
-            if this machine has no such thing: it is not read again for a minute.
+            if this machine has no such hardware or service: the collector pauses for a minute.
 
         """
         ...
@@ -76,7 +75,7 @@ class Metric(NamedTuple):
     types: tuple[str, ...] = ("node",)
     """Values of the tag ``type``."""
     stype: str = ""
-    """Value of the tag ``stype``; empty if there is none."""
+    """Value of the tag ``stype``, or empty."""
     part: str = ""
     """The same for parts of the device, where these are reported too; else empty."""
 
@@ -90,13 +89,13 @@ class Metric(NamedTuple):
 
     @property
     def is_averaged(self) -> bool:
-        """Whether parts of a node are averaged rather than summed, as ratios are."""
+        """Whether the metric is averaged over the parts of a node, as ratios are, not summed."""
         is_ratio = not self.unit and self.kind is float
         return is_ratio or self.measure in AVERAGED
 
 
 def declared() -> list[Metric]:
-    """Return what all collectors declare that they send, plug-ins' too."""
+    """Return the declared metrics of all collectors, plug-ins included."""
     modules = {entry.module for entry in metadata.entry_points(group="ccpipe.collectors")}
     rows: list[Metric] = []
     for name in sorted(modules):
@@ -109,7 +108,7 @@ def units() -> dict[str, str]:
     return {row.name: row.unit for row in declared() if row.unit}
 
 
-_MAX_TEXTS = 1000  # that are remembered as logged
+_MAX_TEXTS = 1000  # remembered as already logged
 
 
 class SoftErrors:
@@ -123,7 +122,7 @@ class SoftErrors:
         self.last: list[str] = []  # the errors of the last reading
 
     def note(self, text: str, error: BaseException | None = None, times: int = 1) -> None:
-        """Log a text that was not logged before, with the traceback of `error` if there is one.
+        """Log a text once, with the traceback of `error` if given.
 
         It counts as `times` errors.
         """
@@ -134,14 +133,14 @@ class SoftErrors:
 
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
-        """Go on after an error of one reading."""
+        """Record an error of one reading instead of raising it."""
         try:
             yield
         except (OSError, DataError) as error:
             self._errors.append(error)
 
     def add(self, errors: Iterable[OSError | DataError]) -> None:
-        """Take errors of single readings that were not raised."""
+        """Record errors of single readings that were not raised."""
         self._errors += errors
 
     def report(self, found: object) -> None:
@@ -165,7 +164,7 @@ class Previous(Generic[T]):
         self._read_at = 0.0
 
     def swap(self, now: Mapping[str, T]) -> tuple[Mapping[str, T], float]:
-        """Keep what was read just now; return what was read before, and the seconds between."""
+        """Store a reading; return the previous one, and the seconds between them."""
         before, read_at = self._reading, monotonic()
         seconds = read_at - self._read_at
         self._reading, self._read_at = now, read_at
@@ -173,18 +172,18 @@ class Previous(Generic[T]):
 
 
 def rates(before: Sequence[int] | None, now: Sequence[int], seconds: float) -> list[float]:
-    """Return by how much each counter of a device grew in a second.
+    """Return the increase per second of each counter of a device.
 
-    None is known, and the list empty, where ``proc.gained`` has no answer.
+    The list is empty if ``proc.gained`` returns None.
     """
     gains = proc.gained(before, now)
     return [gain / seconds for gain in gains] if gains is not None and seconds > 0 else []
 
 
 def gains(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
-    """Return by how much counters of a device grew, of those that both readings have.
+    """Return the increase of each counter that both readings of a device have.
 
-    It is empty where ``proc.gained`` has no answer.
+    It is empty if ``proc.gained`` returns None.
     """
     names = [name for name in now if name in before]
     found = proc.gained([before[name] for name in names], [now[name] for name in names])
@@ -212,15 +211,15 @@ def emit(
         yield metric(row.name, value, time=time, tags=tags)
 
 
-Answer = asyncio.Future[list[Any]]
+Reading = asyncio.Future[list[Any]]
 
 
 class CollectorReader:
     """One collector and the thread in which it is read, which starts with the first reading.
 
-    Each has its own, so that one that hangs blocks nothing else. They are daemons, which those of
-    ``concurrent.futures`` are not: a read that hangs in the kernel cannot be ended, and must not
-    keep the process from ending.
+    Each has its own, so that one that hangs blocks nothing else. It is a daemon thread, unlike
+    ``concurrent.futures`` has: a read that hangs in the kernel cannot be cancelled, and must not
+    keep the process from exiting.
     """
 
     def __init__(self, name: str, collector: Collector) -> None:
@@ -228,20 +227,20 @@ class CollectorReader:
         self.name = name
         self.collector = collector
         self.is_busy = False
-        """Whether a reading that was asked for is not answered yet: another cannot be started."""
-        self._slots: SimpleQueue[tuple[int, Answer | None] | None] = SimpleQueue()
+        """Whether a reading is under way: another cannot be started."""
+        self._slots: SimpleQueue[tuple[int, Reading | None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._is_reading = False
 
-    def ask(self, slot: int) -> Answer:
-        """Start a reading for a slot; the future carries its records or its error.
+    def read(self, slot: int) -> Reading:
+        """Start a reading for a slot; the future's result is its records.
 
-        It may be cancelled where the records are not wanted any more.
+        It may be cancelled if the records are no longer needed.
         """
-        answer: Answer = asyncio.get_running_loop().create_future()
+        reading: Reading = asyncio.get_running_loop().create_future()
         self.is_busy = True
-        self._start(slot, answer)
-        return answer
+        self._start(slot, reading)
+        return reading
 
     def prime(self, slot: int) -> None:
         """Start a reading whose records are dropped, so that the next one has rates.
@@ -251,9 +250,9 @@ class CollectorReader:
         self._start(slot, None)
 
     def activity(self) -> str:
-        """Return what it does instead of answering, as the log words it."""
+        """Return why it has not finished, for the log."""
         if not self._is_reading:
-            return "still waits to be read"
+            return "has not started yet"
         return "still runs" if self._is_runnable() else "still hangs"
 
     def end(self) -> None:
@@ -261,41 +260,41 @@ class CollectorReader:
         if self._thread is not None:
             self._slots.put(None)
 
-    def _start(self, slot: int, answer: Answer | None) -> None:
+    def _start(self, slot: int, reading: Reading | None) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="ccpipe-read", daemon=True)
             self._thread.start()
-        self._slots.put((slot, answer))
+        self._slots.put((slot, reading))
 
     def _work(self) -> None:
         while (request := self._slots.get()) is not None:
             self._read(*request)
             del request  # records are not kept until the next slot
 
-    def _read(self, slot: int, answer: Answer | None) -> None:
+    def _read(self, slot: int, reading: Reading | None) -> None:
         records: list[Any] = []
         error: BaseException | None = None
         self._is_reading = True
         try:
             records = list(self.collector.collect(slot))
-        except (Exception, SystemExit) as raised:  # noqa: BLE001 - the others go on
+        except (Exception, SystemExit) as raised:  # noqa: BLE001 - passed to the reading
             error = raised
         self._is_reading = False
-        if answer is not None:
+        if reading is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                answer.get_loop().call_soon_threadsafe(self._deliver, answer, records, error)
+                reading.get_loop().call_soon_threadsafe(self._deliver, reading, records, error)
 
-    def _deliver(self, answer: Answer, records: list[Any], error: BaseException | None) -> None:
+    def _deliver(self, reading: Reading, records: list[Any], error: BaseException | None) -> None:
         self.is_busy = False
-        if answer.done():  # nobody waits for it any more
+        if reading.done():  # cancelled
             return
         if error is None:
-            answer.set_result(records)
+            reading.set_result(records)
         else:
-            answer.set_exception(error)
+            reading.set_exception(error)
 
     def _is_runnable(self) -> bool:
-        """Return whether the thread would go on if it only got a processor."""
+        """Return whether the thread only waits for a processor."""
         assert self._thread is not None
         try:
             stat = Path(f"/proc/self/task/{self._thread.native_id}/stat").read_text()

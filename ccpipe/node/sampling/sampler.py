@@ -16,7 +16,7 @@ import msgspec
 from ccpipe.errors import CcpipeError, ConfigError, MissingExtra
 from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.message import Message
-from ccpipe.node.sampling.collector import Answer, Collector, CollectorReader, SoftErrors
+from ccpipe.node.sampling.collector import Collector, CollectorReader, Reading, SoftErrors
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.records import Records
 from ccpipe.telemetry import Telemetry
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 _MIN_INTERVAL = 0.001  # seconds between two slots
 _FIRST_PAUSE = 1.0  # seconds between the two readings that one sample of rates needs
 _ONCE_TIMEOUT = 10.0  # seconds that a single sample waits for the slowest collector
-_AWAY = 60  # seconds until a collector that found nothing is read again
+_RETRY_SECONDS = 60  # seconds until a collector that is off is read again
 _SECOND = 1_000_000_000
 
 _ABSENT = frozenset(
@@ -41,47 +41,47 @@ MakeError = Callable[[int, str], Any]
 
 
 @dataclass(slots=True)
-class _Turn:
+class _ScheduledCollector:
     reader: CollectorReader
     interval: int
-    away_until: float = 0.0
-    """Not read before this time of the monotonic clock: it found nothing to measure."""
-    is_away: bool = False
+    retry_at: float = 0.0
+    """Monotonic time before which it is not read: it found nothing to measure."""
+    is_off: bool = False
     has_reported: bool = False  # whether it ever measured anything
-    soft_errors: int = 0  # errors of single readings that were counted
-    is_late: bool = False  # whether it was still busy when it should have been read again
+    soft_errors: int = 0  # errors of single readings counted so far
+    is_late: bool = False  # whether it was still busy at its next slot
 
     @property
     def state(self) -> Literal["on", "off", "late"]:
-        return "late" if self.is_late else "off" if self.is_away else "on"
+        return "late" if self.is_late else "off" if self.is_off else "on"
 
 
 class _Pending(NamedTuple):
     """One reading that was started: its slot, and the tags and units of its records."""
 
-    turn: _Turn
+    scheduled: _ScheduledCollector
     slot: int
     tags: Mapping[str, str] | None
     units: Mapping[str, str]
 
 
 class SamplerSettings(msgspec.Struct, frozen=True):
-    """What is sampled and when; raises ConfigError if an interval or the jitter is invalid."""
+    """Collectors and intervals; raises ConfigError if an interval or the jitter is invalid."""
 
     collectors: Mapping[str, Collector]  # by their names in the log
     interval: float  # seconds from one slot to the next, at least a millisecond
     tags: Mapping[str, str] | None
-    """Those of every message, such as ``cluster`` and ``hostname``; a collector's own win.
-    None leaves records as they are."""
+    """Tags of every message, such as ``cluster`` and ``hostname``; a collector's own take
+    precedence. None leaves records unchanged."""
     jitter: float = 0.0
     """A sample is taken up to this many seconds after its slot, at random, so that the nodes
     of a cluster do not all publish at once; below every interval."""
-    intervals: Mapping[str, float] = {}  # those of collectors that differ, by name
+    intervals: Mapping[str, float] = {}  # by name, of collectors with their own
     timeout: float | None = None
     """Seconds that a batch waits for its slowest collectors; None for a fortieth of the
     shortest interval."""
     units: Mapping[str, str] = {}
-    """Values of the tag ``unit`` by metric; see ``collector.units``. Others carry none."""
+    """Values of the tag ``unit`` by metric, absent for others; see ``collector.units``."""
 
     def __post_init__(self) -> None:
         _check_interval(self.interval, "")
@@ -110,9 +110,9 @@ class Sampler(Source[Any]):
 
     Slots are the multiples of the interval since the epoch, and every message carries exactly its
     slot's time, so that the series of all nodes align. Each collector may have its own interval,
-    and each is read in a thread: a batch waits for the slow ones only for `timeout`; later records
-    come with the next batch. One that is still busy at its own next slot is cut off: it is
-    not read a second time, and the records of the first reading are dropped.
+    and each is read in a thread: a batch waits for slow ones only for `timeout`; later records are
+    in the next batch. A collector that is still busy at its own next slot is cut off: it is not
+    read again meanwhile, and the records of that reading are dropped.
     """
 
     def __init__(
@@ -127,17 +127,17 @@ class Sampler(Source[Any]):
         make_error: MakeError | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
-        """Sample as `settings` say, which ``reload`` can change; with `once`, one batch.
+        """Sample according to `settings`, which ``reload`` can change; with `once`, one batch.
 
-        Collectors named in `at_start` are also read at the start, whatever the time. `record` is
-        the class of each record that collectors give; `make_error` makes one of a failure.
+        Collectors named in `at_start` are also read at the start. `record` is the class of
+        collectors' records; `make_error` makes a record of a failure.
         """
         self.gives = gives
         self._pack = pack
         self._record = record
-        self.armed = asyncio.Event()  # set as soon as the first slot is waited for
+        self.armed = asyncio.Event()  # set when waiting for the first slot
         self.expected = math.inf
-        """When, by the monotonic clock, it goes on at the latest; infinite while a batch is being
+        """Monotonic time by which it continues at the latest; infinite while a batch is being
         processed."""
         self._once = once
         self._at_start = at_start
@@ -146,8 +146,8 @@ class Sampler(Source[Any]):
         self._stopped = asyncio.Event()
         self._awake = asyncio.Event()  # ends a sleep early
         self._soft = SoftErrors()
-        self._turns: dict[str, _Turn] = {}
-        self._pending: dict[Answer, _Pending] = {}
+        self._scheduled: dict[str, _ScheduledCollector] = {}
+        self._pending: dict[Reading, _Pending] = {}
         self._errors: list[Any] = []
         self._absent: list[str] = []
         self._last: dict[int, tuple[int, float]] = {}  # slot and monotonic time, by interval
@@ -158,9 +158,9 @@ class Sampler(Source[Any]):
     def reload(self, settings: SamplerSettings) -> None:
         """Change collectors or intervals from the next slot on.
 
-        Collectors that are the same objects as before go on. Readings of the others that were
-        started are still yielded. New ones are read once immediately, and these
-        records are dropped, so that they have rates in their first slot.
+        Collectors that are the same objects as before continue. Pending readings of removed ones
+        are still yielded. New ones are read once immediately, without yielding the records, so
+        that they have rates in their first slot.
         """
         self._settings = settings
         timeout = settings.timeout
@@ -168,35 +168,35 @@ class Sampler(Source[Any]):
         ticks = {name: _ticks(settings.interval_of(name)) for name in settings.collectors}
         self._intervals = sorted(set(ticks.values())) or [_ticks(settings.interval)]
         self._last = {every: last for every, last in self._last.items() if every in self._intervals}
-        self._take_turns(settings.collectors, ticks)
+        self._schedule(settings.collectors, ticks)
         self._awake.set()
 
-    def _take_turns(self, collectors: Mapping[str, Collector], ticks: Mapping[str, int]) -> None:
-        before, self._turns = self._turns, {}
+    def _schedule(self, collectors: Mapping[str, Collector], ticks: Mapping[str, int]) -> None:
+        before, self._scheduled = self._scheduled, {}
         new = []
         for name, collector in collectors.items():
-            turn = before.get(name)
-            if turn is not None and turn.reader.collector is collector:
-                turn.interval = ticks[name]
+            each = before.get(name)
+            if each is not None and each.reader.collector is collector:
+                each.interval = ticks[name]
             else:
-                turn = _Turn(CollectorReader(name, collector), ticks[name])
-                new.append(turn)
-            self._turns[name] = turn
-        for name, turn in before.items():
-            if self._turns.get(name) is not turn:
-                turn.reader.end()
+                each = _ScheduledCollector(CollectorReader(name, collector), ticks[name])
+                new.append(each)
+            self._scheduled[name] = each
+        for name, each in before.items():
+            if self._scheduled.get(name) is not each:
+                each.reader.end()
         if self._began and new:
-            first = [turn for turn in new if turn.reader.name in self._at_start]
-            self._question(first, _whole_second())
-            for turn in new:
-                if turn.reader.name not in self._at_start:
-                    turn.reader.prime(time.time_ns())
+            first = [each for each in new if each.reader.name in self._at_start]
+            self._start_readings(first, _whole_second())
+            for each in new:
+                if each.reader.name not in self._at_start:
+                    each.reader.prime(time.time_ns())
 
     def states(self) -> dict[str, dict[str, Any]]:
         """Return each collector's interval in seconds, and its state: on, off or late."""
         return {
-            name: {"interval": turn.interval / _SECOND, "state": turn.state}
-            for name, turn in self._turns.items()
+            name: {"interval": each.interval / _SECOND, "state": each.state}
+            for name, each in self._scheduled.items()
         }
 
     def stop(self) -> None:
@@ -206,48 +206,50 @@ class Sampler(Source[Any]):
     async def batches(self) -> AsyncIterator[Batch[Any]]:
         self._began = True
         try:
-            async with contextlib.aclosing(self._only() if self._once else self._slots()) as all_:
+            async with contextlib.aclosing(
+                self._single_sample() if self._once else self._slots()
+            ) as all_:
                 async for records in all_:
                     if records:
                         self.expected = math.inf
                         yield Batch(self._pack(records), origin="sampler")
         finally:
-            for answer in self._pending:
-                answer.cancel()
-            for turn in self._turns.values():
-                turn.reader.end()
+            for reading in self._pending:
+                reading.cancel()
+            for each in self._scheduled.values():
+                each.reader.end()
 
     async def _slots(self) -> AsyncGenerator[list[Any]]:
-        """Yield records slot by slot, and before the first one those of `at_start`."""
-        if first := [turn for name, turn in self._turns.items() if name in self._at_start]:
+        """Yield the records of `at_start`, then of each slot."""
+        if first := [each for name, each in self._scheduled.items() if name in self._at_start]:
             now = time.time_ns()
-            asked = self._question(first, _whole_second())
-            # Not beyond the first slot.
-            yield await self._answers(asked, min(self._timeout, (self._after(now) - now) / _SECOND))
+            pending = self._start_readings(first, _whole_second())
+            until_slot = (self._after(now) - now) / _SECOND
+            yield await self._collect(pending, min(self._timeout, until_slot))
         while (slot := await self._next_slot()) is not None:
             self._count_missed(slot)
-            yield await self._answers(self._ask(slot), self._timeout)
-        yield await self._answers([], 0)
+            yield await self._collect(self._read_due(slot), self._timeout)
+        yield await self._collect([], 0)
 
-    async def _only(self) -> AsyncGenerator[list[Any]]:
-        """Take both readings of the only sample; none where it was stopped between them."""
+    async def _single_sample(self) -> AsyncGenerator[list[Any]]:
+        """Take both readings of the only sample; yield nothing if stopped between them."""
         interval = self._intervals[0]
         self.armed.set()
-        await self._answers(self._ask(0, everyone=True), _ONCE_TIMEOUT)
+        await self._collect(self._read_due(0, every=True), _ONCE_TIMEOUT)
         await self._pause(min(_FIRST_PAUSE, interval / _SECOND))
         if self._stopped.is_set():
             return
         slot = time.time_ns() // interval * interval
-        records = await self._answers(self._ask(slot, everyone=True), _ONCE_TIMEOUT)
-        for turn, *_ in self._pending.values():
-            log.warning("collector %s takes too long and is left out", turn.reader.name)
+        records = await self._collect(self._read_due(slot, every=True), _ONCE_TIMEOUT)
+        for each, *_ in self._pending.values():
+            log.warning("collector %s timed out, not in the sample", each.reader.name)
         yield records
 
     async def _next_slot(self) -> int | None:
         """Wait for the next slot of any collector to begin; return None at the end.
 
-        A sleep does not follow the wall clock when that is set or corrected, so the clock is
-        checked afterwards: outside the slot, we wait for another one. The same happens after a
+        A sleep does not follow the wall clock when it is set or corrected, so the clock is
+        checked afterwards: outside the slot, wait for another one. The same happens after a
         reload; a slot that had begun by then is sampled normally.
         """
         while True:
@@ -275,7 +277,7 @@ class Sampler(Source[Any]):
     def _count_missed(self, slot: int) -> None:
         """Count the slots between two samples of each interval.
 
-        Slots that the wall clock jumped over do not count: no more than fit the time that passed.
+        Slots that the wall clock jumped over do not count: at most as many as fit the elapsed time.
         """
         for interval in self._intervals:
             if slot % interval == 0:
@@ -287,99 +289,102 @@ class Sampler(Source[Any]):
                         self._telemetry.count(self._telemetry.missed, self, missed)
                         log.warning("%d slots passed without a sample", missed)
 
-    def _ask(self, slot: int, *, everyone: bool = False) -> list[Answer]:
+    def _read_due(self, slot: int, *, every: bool = False) -> list[Reading]:
         """Start reading the collectors that are due, except for those that are busy or off."""
         self._forget_removed()
         now, due = time.monotonic(), []
-        for turn in self._turns.values():
-            if not (everyone or slot % turn.interval == 0):
+        for each in self._scheduled.values():
+            if not (every or slot % each.interval == 0):
                 continue
-            if turn.reader.is_busy:
-                self._cut_off(turn, slot)
-            elif now >= turn.away_until:
-                if turn.is_late:
-                    log.info("collector %s answers again", turn.reader.name)
-                turn.is_late = False
-                due.append(turn)
-        return self._question(due, slot)
+            if each.reader.is_busy:
+                self._cut_off(each, slot)
+            elif now >= each.retry_at:
+                if each.is_late:
+                    log.info("collector %s responds again", each.reader.name)
+                each.is_late = False
+                due.append(each)
+        return self._start_readings(due, slot)
 
-    def _question(self, turns: Sequence[_Turn], slot: int) -> list[Answer]:
-        asked = {turn.reader.ask(slot): turn for turn in turns}
-        for answer, turn in asked.items():
-            self._pending[answer] = _Pending(turn, slot, self._settings.tags, self._settings.units)
-        return list(asked)
+    def _start_readings(self, due: Sequence[_ScheduledCollector], slot: int) -> list[Reading]:
+        pending = {each.reader.read(slot): each for each in due}
+        for reading, each in pending.items():
+            self._pending[reading] = _Pending(each, slot, self._settings.tags, self._settings.units)
+        return list(pending)
 
-    def _cut_off(self, turn: _Turn, slot: int) -> None:
-        name = turn.reader.name
+    def _cut_off(self, scheduled: _ScheduledCollector, slot: int) -> None:
+        name = scheduled.reader.name
         self._telemetry.count(self._telemetry.missed, name)
-        self._drop([answer for answer, asked in self._pending.items() if asked.turn is turn])
-        what = turn.reader.activity()
-        self._report(slot, f"collector {name} {what}: it has no sample of this slot")
-        if not turn.is_late:
-            turn.is_late = True
+        self._drop(
+            [
+                reading
+                for reading, pending in self._pending.items()
+                if pending.scheduled is scheduled
+            ]
+        )
+        what = scheduled.reader.activity()
+        self._report(slot, f"collector {name} {what}: no sample of this slot")
+        if not scheduled.is_late:
+            scheduled.is_late = True
             log.warning("collector %s %s at its next slot: cut off", name, what)
 
     def _forget_removed(self) -> None:
         """Stop waiting for collectors that a reload removed a slot ago."""
-        stay = {id(turn) for turn in self._turns.values()}
+        stay = {id(each) for each in self._scheduled.values()}
         self._drop(
             [
-                answer
-                for answer, asked in self._pending.items()
-                if id(asked.turn) not in stay and not answer.done()
+                reading
+                for reading, pending in self._pending.items()
+                if id(pending.scheduled) not in stay and not reading.done()
             ]
         )
 
-    def _drop(self, answers: list[Answer]) -> None:
-        for answer in answers:
-            del self._pending[answer]
-            answer.cancel()
+    def _drop(self, readings: list[Reading]) -> None:
+        for reading in readings:
+            del self._pending[reading]
+            reading.cancel()
 
-    async def _answers(self, asked: list[Answer], seconds: float) -> list[Any]:
-        """Wait for the readings just started, at most `seconds`; return all records so far.
-
-        A collector that failed costs its own metrics only.
-        """
-        if asked:
-            await asyncio.wait(asked, timeout=seconds)
+    async def _collect(self, pending: list[Reading], seconds: float) -> list[Any]:
+        """Wait for the readings just started, at most `seconds`; return all records so far."""
+        if pending:
+            await asyncio.wait(pending, timeout=seconds)
         records, self._errors = self._errors, []
-        for answer in [answer for answer in self._pending if answer.done()]:
-            turn, slot, tags, units = self._pending.pop(answer)
-            self._count_soft(turn)
-            error = answer.exception()
+        for reading in [reading for reading in self._pending if reading.done()]:
+            each, slot, tags, units = self._pending.pop(reading)
+            self._count_soft(each)
+            error = reading.exception()
             if error is not None:
-                self._note(turn, slot, error)
+                self._note(each, slot, error)
                 continue
             try:
-                records += _tagged(_checked(answer.result(), self._record), tags, units)
+                records += _tagged(_checked(reading.result(), self._record), tags, units)
             except WrongRecordError as wrong:
-                self._note(turn, slot, wrong)
+                self._note(each, slot, wrong)
                 continue
-            if turn.is_away:
-                log.info("collector %s is on again", turn.reader.name)
-            turn.is_away, turn.has_reported = False, True
+            if each.is_off:
+                log.info("collector %s is on again", each.reader.name)
+            each.is_off, each.has_reported = False, True
         self._log_absent()
         records += self._errors
         self._errors = []
         return records
 
-    def _count_soft(self, turn: _Turn) -> None:
-        soft = getattr(turn.reader.collector, "soft", None)
-        if isinstance(soft, SoftErrors) and soft.count > turn.soft_errors:
-            count, turn.soft_errors = soft.count - turn.soft_errors, soft.count
-            self._telemetry.count(self._telemetry.failed_reads, turn.reader.name, count)
+    def _count_soft(self, scheduled: _ScheduledCollector) -> None:
+        soft = getattr(scheduled.reader.collector, "soft", None)
+        if isinstance(soft, SoftErrors) and soft.count > scheduled.soft_errors:
+            count, scheduled.soft_errors = soft.count - scheduled.soft_errors, soft.count
+            self._telemetry.count(self._telemetry.failed_reads, scheduled.reader.name, count)
 
-    def _note(self, turn: _Turn, slot: int, error: BaseException) -> None:
-        name = turn.reader.name
+    def _note(self, scheduled: _ScheduledCollector, slot: int, error: BaseException) -> None:
+        name = scheduled.reader.name
         self._report(slot, f"collector {name}: {error}")
         absent = isinstance(error, OSError) and error.errno in _ABSENT
         if absent or isinstance(error, MissingExtra | WrongRecordError):
-            turn.away_until = time.monotonic() + _AWAY
-            if not turn.is_away:
-                turn.is_away = True
-                # That a node lacks such hardware is normal; the rest can be repaired.
+            scheduled.retry_at = time.monotonic() + _RETRY_SECONDS
+            if not scheduled.is_off:
+                scheduled.is_off = True
+                # Missing hardware is normal; missing rights or packages are not.
                 is_normal = isinstance(error, OSError) and not isinstance(error, PermissionError)
-                if is_normal and not turn.has_reported:
+                if is_normal and not scheduled.has_reported:
                     log.debug("collector %s is off: %s", name, error)
                     self._absent.append(name)
                 else:
@@ -393,7 +398,7 @@ class Sampler(Source[Any]):
     def _log_absent(self) -> None:
         if self._absent:
             names = ", ".join(sorted(self._absent))
-            log.info("collectors disabled, as this machine has nothing for them: %s", names)
+            log.info("collectors without data on this machine: %s", names)
             self._absent = []
 
     def _report(self, slot: int, text: str) -> None:
@@ -402,7 +407,7 @@ class Sampler(Source[Any]):
 
 
 class WrongRecordError(TypeError):
-    """A collector returned something else than it must."""
+    """A collector returned a record of the wrong type."""
 
 
 def _checked(records: list[Any], wanted: type[Any]) -> list[Any]:
@@ -415,11 +420,11 @@ def _checked(records: list[Any], wanted: type[Any]) -> list[Any]:
 def _tagged(
     records: list[Any], common: Mapping[str, str] | None, units: Mapping[str, str]
 ) -> list[Any]:
-    """Return messages with the tags that all of them carry; a collector's own win."""
+    """Return messages with the common tags; a collector's own take precedence."""
     if common is None:
         return records
     tagged = []
-    own: Mapping[str, str] | None = None  # which the messages of one device share
+    own: Mapping[str, str] | None = None  # shared by the messages of one device
     tags: dict[str, str] = {}
     for message in records:
         if message.tags is not own:

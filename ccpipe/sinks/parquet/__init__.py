@@ -4,7 +4,7 @@ import os
 
 from ccpipe.errors import MissingExtra
 
-# Arrow's own memory pool keeps some 50 MB unused; ``pyarrow.set_memory_pool`` would come too late
+# Arrow's own memory pool keeps some 50 MB unused; ``pyarrow.set_memory_pool`` would be too late
 # for the writer. NumPy, which pyarrow loads, would start threads that are never used.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -162,14 +162,14 @@ def parquet_files(directory: Path) -> list[str]:
 
 
 class StoredMessages:
-    """The messages stored in the latest files of a directory, including those of other bridges."""
+    """The messages stored in the latest files of a directory, including other bridges'."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._seen: set[str] = set()
         self._runs: list[MessageRange] = []
 
-    def look(self) -> list[MessageRange]:
+    def refreshed(self) -> list[MessageRange]:
         """Read files added since the last call; return the messages of all."""
         names = parquet_files(self.directory)
         new = [name for name in names if name not in self._seen]
@@ -260,7 +260,7 @@ def clean_up(directory: Path) -> None:
 
 
 class Housekeeping:
-    """Runs beside the writes of one sink, in one thread at a time."""
+    """Runs concurrently with the writes of one sink, in one thread at a time."""
 
     def __init__(
         self, directory: Path, compression: str, retention: float, *, compact: bool
@@ -277,7 +277,7 @@ class Housekeeping:
         self._next = 0.0
         self._busy_until = 0.0
 
-    def look_after(self, directories: Iterable[Path], rows: int) -> None:
+    def maintain(self, directories: Iterable[Path], rows: int) -> None:
         """Report written directories, with the number of rows; work starts when idle."""
         self._written.update(directories)
         if rows >= MANY_ROWS:

@@ -4,7 +4,7 @@
 
     <dir>/cluster=<name>/date=<YYYY-MM-DD>/<time>-<random>.parquet
 
-Readers are told the types of ``PATH_COLUMNS``: guessed, a cluster called ``007`` is the number 7.
+Readers need the types of ``PATH_COLUMNS``: inferred, a cluster called ``007`` is the number 7.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ PATH_COLUMNS = pa.schema([("cluster", pa.string()), ("date", pa.date32())])
 """Columns from the path: the cluster and the day in UTC."""
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
-"""Stands in a path for a missing tag ``cluster`` or timestamp."""
+"""Directory name for a missing tag ``cluster`` or timestamp."""
 
 MAX_NAME = 255
 """Maximum length of a directory's name on Linux, in bytes."""
@@ -148,7 +148,7 @@ class ParquetSink(Sink[Lines]):
         except OSError as error:
             place = error.filename or self.directory
             raise UnavailableError(f"{place}: {error.strerror or error}") from None
-        self._housekeeping.look_after(directories, len(records))
+        self._housekeeping.maintain(directories, len(records))
 
     def _prepare(self) -> None:
         make_directory(self.directory)
@@ -161,7 +161,7 @@ class ParquetSink(Sink[Lines]):
             with locked(self.directory):
                 for place, file in enumerate(files):
                     # Another bridge may have written the same messages concurrently.
-                    stored = self._messages(file.directory).look() if ids else ()
+                    stored = self._messages(file.directory).refreshed() if ids else ()
                     if any(old.overlaps(run) for old in stored for run in file.runs):
                         files[place] = self._prepared(file.part, ids, undo)
                 written = [file for file in files if file.path is not None]
@@ -179,7 +179,7 @@ class ParquetSink(Sink[Lines]):
         make_directory(directory)
         runs: list[MessageRange] = []
         if ids is not None:
-            keep, runs = _of_part(ids, part).unstored(self._messages(directory).look())
+            keep, runs = _of_part(ids, part).unstored(self._messages(directory).refreshed())
             if keep is not None:
                 table = table.filter(pa.array(map(bool, keep), pa.bool_()))
             if not len(table):
@@ -215,7 +215,7 @@ class ParquetSink(Sink[Lines]):
 
 
 class _File(NamedTuple):
-    """A written file before it is renamed; without a path if there were no new rows."""
+    """A written file before it is renamed; without a path if no rows were new."""
 
     part: DayRows
     directory: Path

@@ -122,7 +122,7 @@ FOUND = """
 """
 
 # The same order everywhere prevents deadlocks. The server takes apart encodings without escapes: in
-# Python that would be 5 µs for each new series, beside 2 for all else.
+# Python that would take 5 µs for each new series, next to 2 for all else.
 NEW_SERIES = """
     WITH new AS MATERIALIZED (
         SELECT substring($1::bytea FROM 16 * place::integer - 15 FOR 16) AS key, field,
@@ -182,7 +182,7 @@ class SeriesIds:
         self.by_field.clear()
 
     def prepare(self, lines: Lines) -> Pairs:
-        """Make room for the series of some lines; return those without an id."""
+        """Extend the tables of ids for some lines; return the series without an id."""
         if lines.table is not self.table:
             self.forget()
             self.table = lines.table

@@ -184,7 +184,7 @@ def _cell(name: str, value: Any) -> Any:
 
 
 def _time(text: str) -> datetime:
-    """Return a time; that of lines without one if it is missing, so that its row is kept."""
+    """Return a time; if missing, the one of lines without time, so that the row is kept."""
     nanoseconds = timestamp.parse(text)
     if nanoseconds is None:
         return _NO_TIME

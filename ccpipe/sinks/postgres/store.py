@@ -76,7 +76,7 @@ async def is_noted(connection: Any, runs: Sequence[MessageRange]) -> bool:
 
 
 Write = Callable[[bytearray | None], Awaitable[bool]]
-"""Writes the records marked 1, or all for None; false if it must start over."""
+"""Writes the records marked 1, or all if None; returns false if it must start over."""
 
 
 class PostgresStore(TimedSink[A_contra]):
@@ -110,7 +110,7 @@ class PostgresStore(TimedSink[A_contra]):
         Raises
         ------
         ConfigError
-            if the address is none, or holds a password.
+            if the URL is invalid or contains a password.
 
         """
         self.database = Database(url, password_file, float(timeout), self.tables)

@@ -73,7 +73,7 @@ class AccountingFile(Source[Jobs]):
         grace
             Time without a write before a rotated file is left for the next one.
         command_line
-            Whether to send ``submit_cmd_line``, which may hold secrets.
+            Whether to send ``submit_cmd_line``, which may contain secrets.
         once
             Whether to end when everything was read.
 
@@ -187,7 +187,7 @@ class AccountingFile(Source[Jobs]):
     def _acknowledge(self, path: str, progress: FileProgress) -> Callable[[], Awaitable[None]]:
         async def acknowledge() -> None:
             self.checkpoint.progress[path] = progress
-            self.checkpoint.save_now_and_then()
+            self.checkpoint.save_if_due()
 
         return acknowledge
 
@@ -227,7 +227,7 @@ class AccountingCheckpoint:
             self._release()
             raise ConfigError(f"checkpoint: {self.path}: {error}") from None
 
-    def save_now_and_then(self) -> None:
+    def save_if_due(self) -> None:
         if time.monotonic() >= self._next:
             self.save()
 

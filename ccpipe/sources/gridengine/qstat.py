@@ -50,7 +50,7 @@ class Qstat(Source[Lines]):
         ----------
         command
             The program and its arguments, run without a shell. ``qhost -j -q -xml`` lists the
-            same jobs, and hosts; its times are epoch seconds, those of qstat are local.
+            same jobs, and hosts; its times are epoch seconds, qstat's are local.
         poll
             Time between two runs, and how long one may take.
         short_hostnames, array_factor, threads_per_slot
@@ -94,7 +94,7 @@ class Qstat(Source[Lines]):
             await wait_for_event(self._stopped, self.poll)
 
     def _new_starts(self, jobs: list[Job]) -> list[Message]:
-        """Return the starts of new jobs, and forget those that are gone."""
+        """Return the starts of new jobs, and forget jobs no longer listed."""
         there = {job.run_key: job for job in jobs}
         new = [job for key, job in there.items() if key not in self._known]
         self._known = set(there)

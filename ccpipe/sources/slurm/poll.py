@@ -85,7 +85,7 @@ class Commands:
     def batch_script(self, job: int, seconds: float) -> bytes:
         """Return the script of a job that slurmctld knows, within a time.
 
-        scontrol succeeds also where there is none, and then prints nothing.
+        For a job without a script scontrol succeeds, and prints nothing.
         """
         words = ["scontrol", "write", "batch_script", str(job), "-"]
         script = self._run(words, min(seconds, self.timeout))
@@ -133,7 +133,7 @@ _JOB = re.compile(rb"^JobId=([0-9]{1,10}) ", re.MULTILINE)
 
 @dataclass(slots=True)
 class Poll:
-    """What was read at one time, without records unchanged since the previous poll."""
+    """The output of one round of commands, without records unchanged since the previous poll."""
 
     time: int
     rows: list[SacctRow] = field(default_factory=list)
@@ -143,7 +143,7 @@ class Poll:
     """Numbers of all jobs known to slurmctld; None if it did not answer."""
     details: dict[int, LiveJob] = field(default_factory=dict)
     printed: dict[int, bytes] = field(default_factory=dict)
-    """What scontrol printed of each job that has started since the previous poll."""
+    """scontrol's output for each job that has started since the previous poll."""
     cluster: Cluster | None = None
     has_accounting: bool = True
     """Whether the rows are complete: sacct was called and succeeded."""
@@ -170,7 +170,7 @@ class Poll:
 class Poller:
     """Runs the commands and parses what is new in their output.
 
-    sacct comes before squeue, which therefore lists every job that is running according to sacct;
+    sacct runs before squeue, which therefore lists every job that is running according to sacct;
     scontrol is called only if squeue lists a started job with an unknown allocation.
     """
 
@@ -207,7 +207,7 @@ class Poller:
         return poll
 
     def _hold(self, poll: Poll) -> None:
-        """Keep the ends of runs that may be requeued until squeue says whether they were."""
+        """Keep the ends of runs that may be requeued until squeue reports whether they were."""
         rows, self._held = [*self._held, *poll.rows], []
         if poll.listed is None:
             self._held = [row for row in rows if row.state in REQUEUEABLE and not row.is_step]
@@ -330,7 +330,7 @@ def pending_if_requeued(job: LiveJob, time: int) -> LiveJob:
 
 
 def _ends_by_limit(job: LiveJob, time: int) -> bool:
-    """Return whether a job has not ended at a time: its end is that of its time limit."""
+    """Return whether a job has not ended at a time: its end is its time limit's."""
     limit = job.time_limit
     if job.start is None or limit is None or math.isinf(limit):
         return job.end is None or job.end > time
@@ -355,7 +355,7 @@ class PollReplay:
             if found := _CAPTURED.fullmatch(path.name):
                 self._files.setdefault(int(found[2]) * SECOND, []).append((found[1], path))
         if not self._files:
-            raise ConfigError(f"replay: {directory} holds no files such as sacct.1795170834.txt")
+            raise ConfigError(f"replay: {directory} has no files such as sacct.1795170834.txt")
 
     def __iter__(self) -> Iterator[Poll]:
         """Yield the polls; a file that cannot be read is reported as a problem of its poll."""

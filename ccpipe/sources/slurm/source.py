@@ -1,13 +1,13 @@
 """Slurm's jobs, partitions and node states, from Slurm's own commands.
 
-A poll gives its jobs and steps in batches; the last batch has no jobs, but what sinfo reported of
-the cluster and what failed. So jobs come before the numbers of the nodes that they run on.
+A poll yields its jobs and steps in batches; the last batch has no jobs, but sinfo's report of the
+cluster and the errors. So jobs precede the numbers of the nodes that they run on.
 
 sacct is queried again from some time before its last complete answer, so that neither a restart
 nor an outage of slurmctld or slurmdbd loses the end of a job.
 
 Only changes are sent again. A record is identified by its job, step and submission, since a
-requeued job is submitted again. What was sent becomes durable once it is stored downstream. A job
+requeued job is submitted again. A sent record becomes durable once it is stored downstream. A job
 that slurmctld forgot before sacct reported its end keeps the window of sacct open.
 """
 
@@ -68,34 +68,34 @@ class Slurm(Source[Jobs]):
         replay: str = "",
         speed: float = 1.0,
     ) -> None:
-        """Take what to ask for, and how often.
+        """Configure the queries and their intervals.
 
         Parameters
         ----------
         mode
-            ``delta`` sends what has changed since it was sent last; ``full`` sends each time what
-            the commands report, and remembers nothing, as Sonar does.
+            ``delta`` sends records that have changed since they were last sent; ``full`` sends
+            each time all that the commands report, and remembers nothing, as Sonar does.
         state
-            The file, on a local disk, that keeps what was sent. Without it everything is sent
-            again after a restart. A file of this name with ``.resend`` behind it has everything
+            The file, on a local disk, that records what was sent. Without it everything is sent
+            again after a restart. A file of this name plus ``.resend`` causes everything to be
             sent again, and is then removed.
         poll
             Time between two polls of jobs.
         nodes
             Time between two polls of nodes and partitions, which are sent as a whole.
         window
-            How far before its last complete answer sacct is asked again.
+            How far before its last complete answer sacct is queried again.
         begin
-            How far the first poll goes back where there is no state.
+            How far the first poll goes back without a state.
         resend
             Time after which everything is sent again; 0 for never.
         accounting
-            Whether there is a slurmdbd. Without it a job's end is what squeue reports within
-            ``MinJobAge``, and nothing is known of steps and of resources used.
+            Whether there is a slurmdbd. Without it a job's end is the one that squeue reports
+            within ``MinJobAge``, and steps and used resources are unknown.
         uncompleted
-            Whether sacct is asked for jobs that have not ended, too: that brings running steps.
+            Whether sacct is also queried for jobs that have not ended, which adds running steps.
         job_script
-            Whether ``slurm_to_cc`` sends a job's script with its start. It may hold secrets.
+            Whether ``slurm_to_cc`` sends a job's script with its start. It may contain secrets.
             Envelopes have no field for it.
         slurm_info
             Whether it sends likewise what ``scontrol -d show job`` prints of the job.
@@ -111,7 +111,7 @@ class Slurm(Source[Jobs]):
         Raises
         ------
         ConfigError
-            if a number makes no sense, or there is nothing to replay.
+            if a number is out of range, or there is nothing to replay.
 
         """
         if speed < 0:
@@ -270,11 +270,11 @@ Key = tuple[int, str, int, int]
 
 
 class SentRecord(msgspec.Struct, frozen=True, gc=False):
-    """What was sent of a record."""
+    """The version of a record that was last sent."""
 
     digest: bytes
     start: int
-    """Seconds since the epoch, like `end`; 0 for none."""
+    """Seconds since the epoch, like `end`; 0 if unknown."""
     end: int
     is_final: bool
     is_accounted: bool
@@ -343,7 +343,7 @@ class Changes:
         return self._given.get(key) or self._sent.get(key)
 
     def _rows(self, poll: Poll) -> Iterator[SacctRow]:
-        """Yield the rows that say more about their job than squeue does."""
+        """Yield the rows with more information about their job than squeue has."""
         held, self._unnamed = self._unnamed, {}
         for row in poll.rows:
             held.pop((row.id.job, row.submit), None)

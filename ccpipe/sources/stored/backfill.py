@@ -58,7 +58,7 @@ EARLIEST, LATEST = -(2**63), 2**63 - 1
 
 @dataclass(frozen=True)
 class BackfillSelection:
-    """What to read."""
+    """The records to read."""
 
     start: int
     """Nanoseconds since the epoch."""

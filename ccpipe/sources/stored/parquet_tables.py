@@ -1,4 +1,4 @@
-"""The Parquet files of a directory as tables of DuckDB, beside bridges that write to it.
+"""The Parquet files of a directory as tables of DuckDB, while bridges write to it.
 
 | table | a row for each | |
 |---|---|---|
@@ -75,7 +75,7 @@ Answer = TypeVar("Answer")
 def run_query(directory: Path, work: Callable[[duckdb.DuckDBPyConnection], Answer]) -> Answer:
     """Call `work` with a connection that has the tables; again if files were removed meanwhile.
 
-    Raises MissingInputError if there are no files.
+    Raises MissingInputError without files.
     """
     for trial in range(TRIES):
         try:

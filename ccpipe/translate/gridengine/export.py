@@ -1,6 +1,6 @@
 """The output formats of ``ccpipe convert --from gridengine``.
 
-docs/gridengine/jobs.md says what becomes what in Sonar's envelopes, and what has no place there.
+docs/gridengine/jobs.md lists the fields of Sonar's envelopes, and what they cannot represent.
 """
 
 import math
@@ -48,7 +48,7 @@ def write_records(
 ) -> list[RejectedAccountingLine]:
     """Write records and return those that the format cannot carry.
 
-    The command line, which may hold secrets, is written only if `command_line` is set.
+    The command line, which may contain secrets, is written only if `command_line` is set.
     """
     if not command_line:
         records = [msgspec.structs.replace(each, submit_cmd_line=None) for each in records]
@@ -95,7 +95,7 @@ def open_writer(  # noqa: PLR0911 - one return for each format
 
 
 def _encode_json(record: Accounting) -> bytes:
-    """Write a record as valid JSON: what is not UTF-8 becomes U+FFFD, as in all but `classic`."""
+    """Write a record as valid JSON: invalid UTF-8 becomes U+FFFD, as in all but `classic`."""
     return encode_jsonl(record).decode("utf-8", "replace").encode()
 
 
@@ -156,7 +156,7 @@ class _Table:
 
 
 class _Jobs:
-    """What is made of the jobs that ended within a block: events, metrics, an envelope."""
+    """Writes the jobs that ended within a block as events, metrics or an envelope."""
 
     def __init__(self, target: IO[bytes], encode: Callable[[Sequence[JobRuns]], bytes]) -> None:
         self.target = target
@@ -255,7 +255,7 @@ def _sacct(usage: JobUsage, resources: str) -> sonar.SacctData:
 
 
 def _whole(amount: float | None) -> int:
-    """Round; 0, which Sonar leaves out, for what is unknown or what 64 bits cannot hold."""
+    """Round; 0, which Sonar omits, if the value is unknown or exceeds 64 bits."""
     whole = round(amount or 0)
     return whole if 0 <= whole < 2**63 else 0
 

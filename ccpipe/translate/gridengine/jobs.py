@@ -1,6 +1,6 @@
 """Grid Engine's records as jobs, what a site adds to them, and their metrics and events.
 
-docs/gridengine/jobs.md says which field becomes what.
+The mapping of fields is in docs/gridengine/jobs.md.
 """
 
 import math
@@ -82,7 +82,7 @@ def job_of(record: Accounting | JobLog, cluster: str) -> Job:
 
 
 def _logged(log: JobLog, cluster: str) -> Job:
-    """Return a start, or a deletion: that of a whole array has no task."""
+    """Return a start, or a deletion; the deletion of a whole array has no task."""
     is_array = log.task_number > 0
     metadata = {
         "account": log.account,
@@ -147,8 +147,8 @@ def array_id(job_number: int, task_number: int, factor: int = MAX_ARRAY_TASKS) -
 def state_of(record: Accounting) -> str:
     """Return cc-backend's state for how a run ended.
 
-    Before OCS 9.1.2 no record says who deleted a job: SIGKILL without a requested limit is taken
-    for ``qdel``.
+    Before OCS 9.1.2 records do not name who deleted a job: SIGKILL without a requested limit is
+    taken for ``qdel``.
     """
     asked = record.requests
     limits = {"h_cpu", "s_cpu", "h_rss", "h_data", "h_stack", "h_fsize"} & asked.resources.keys()
@@ -202,13 +202,13 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     array_factor: int = MAX_ARRAY_TASKS
     """The id of an array's task is job number times this, plus task number."""
     project: Literal["project", "department", "account"] = "project"
-    """What replaces the project of a job that has none."""
+    """The project of jobs that have none."""
     threads_per_slot: int = 1
     per_slot: bool = True
     """Whether memory and accelerators are requested by slot rather than by job."""
     shared: Literal["none", "single_user", "multi_user"] = "none"
     command_line: bool = False
-    """Whether metaData holds ``submit_cmd_line``, which may hold secrets."""
+    """Whether metaData includes ``submit_cmd_line``, which may contain secrets."""
     start_node: str = "unknown"
     """The node of starts from the reporting file, which does not name nodes."""
 
@@ -252,7 +252,7 @@ class JobRuns(msgspec.Struct, frozen=True):
     """A job, or a task of an array, that has ended."""
 
     last: Job
-    """Its last run; that of the master if it was parallel."""
+    """Its last run; of a parallel job, the master's."""
     tasks: tuple[Job, ...] = ()
     earlier: tuple[Job, ...] = ()
     """Its earlier runs, the oldest first."""
@@ -269,7 +269,7 @@ class JobRuns(msgspec.Struct, frozen=True):
 
     @property
     def nodes(self) -> tuple[JobNode, ...]:
-        """The nodes of its last run, that of the master first."""
+        """The nodes of its last run, the master's first."""
         return tuple(dict.fromkeys(node for job in (self.last, *self.tasks) for node in job.nodes))
 
     @property

@@ -1,22 +1,22 @@
 """Records of Grid Engine to job events: the translator of the recipe ``bridges/gridengine.toml``.
 
-With a `state` file it continues after SIGKILL at any time: see ``jobs.Outbox``. Lines that come
-again make nothing.
+With a `state` file it continues after SIGKILL at any time: see ``jobs.Outbox``. Repeated lines are
+ignored.
 
-docs/gridengine/jobs.md says what a job's records give; the rules by which the ``Assembler`` puts
-its runs and tasks together are here:
+docs/gridengine/jobs.md describes the output for a job's records; the ``Assembler`` joins its runs
+and tasks by these rules:
 
 - The key is (job number, array task): every task of an array is a job.
-- Records of PE tasks wait for the record of their master, which usually comes last. One that
-  comes after it is late: it is counted and left out.
+- Records of PE tasks wait for the record of their master, which is usually last. One that
+  arrives after it is late: it is counted and dropped.
 - A record with which the job does not end (rescheduled, migrated, in error state, never started)
   waits for the next run, which then has it among ``earlier``. After `quiet` without one, by the
   records' own times, the job is returned as it is; after `SETTLE` where it was deleted. A run
-  whose record comes later still is a job of its own.
+  whose record arrives after that is a job of its own.
 - Job numbers are used again: records whose submissions lie further apart than ``REUSED`` belong
   to different jobs.
-- A record that comes again (same file, same offset) is the same record; equal content is not.
-- Intermediate records of the reporting file hold only a part of the usage, and are left out.
+- A record with the same file and offset is a repetition; one with equal content is not.
+- Intermediate records of the reporting file contain only part of the usage, and are dropped.
 
 All of it is in tables of a ``StateStore``, so that it outlives the process where that has a file.
 """
@@ -63,7 +63,7 @@ SETTLE = 600 * 10**9
 """Time in nanoseconds within which the last records of a deleted job may still arrive."""
 
 Key = tuple[int, int]
-"""Job number and array task; 0 if there is no array."""
+"""Job number and array task; the task is 0 if the job is not an array."""
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class _Waiting:
     runs: list[Job] = field(default_factory=list)
     tasks: list[Job] = field(default_factory=list)
     seen: int = 0
-    """The latest time that any record had when the last of these came."""
+    """The latest time of any record when the last of these arrived."""
     places: list[tuple[int, int, int]] = field(default_factory=list)
     """The keys of its records in the table."""
 
@@ -93,16 +93,16 @@ class _Waiting:
             self.tasks.clear()  # they belonged to this run; the next one has its own
 
 
-class _Held(msgspec.Struct, frozen=True):
+class _WaitingRecord(msgspec.Struct, frozen=True):
     """A run or task that waits, without its raw record."""
 
     job: Job
     seen: int
-    """The latest time that any record had when it came."""
+    """The latest time of any record when it arrived."""
 
 
 class Assembler:
-    """Puts records together; holds those of jobs that have not ended, of at most `maximum` jobs.
+    """Joins the records of a job; keeps at most `maximum` jobs that have not ended.
 
     Beyond, the job that waited longest is returned as it is.
     """
@@ -115,7 +115,7 @@ class Assembler:
         state: StateStore | None = None,
         count: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Create the tables; call ``recall()`` after the store was opened.
+        """Create the tables; call ``load()`` after the store was opened.
 
         After `quiet` nanoseconds without a further run a job has ended with its last one. `count`
         is called for each record that is left out, with the reason.
@@ -124,9 +124,9 @@ class Assembler:
         self.maximum = maximum
         self._report = count
         state = state or StateStore()
-        self._records = state.table(  # as JSON, which holds integers of any size
-            "waiting", tuple[int, int, int], _Held, maximum=2**63,
-            encode=msgspec.json.encode, decode=msgspec.json.Decoder(_Held).decode,
+        self._records = state.table(  # as JSON, which has integers of any size
+            "waiting", tuple[int, int, int], _WaitingRecord, maximum=2**63,
+            encode=msgspec.json.encode, decode=msgspec.json.Decoder(_WaitingRecord).decode,
         )  # fmt: skip
         self._ended = state.table("assembled", tuple[int, int], int, maximum=maximum)
         self._deleted = state.table("deleted", tuple[int, int], int, maximum=maximum)
@@ -136,12 +136,12 @@ class Assembler:
         self.latest = 0
         """The latest time of any record, in nanoseconds."""
 
-    def recall(self) -> None:
+    def load(self) -> None:
         for place, held in self._records.items():
             self._hold(place, held)
             self._count = max(self._count, place[2])
-            self._reach(held.seen)
-        self._reach(max((end for _, end in self._ended.items()), default=0))
+            self._advance(held.seen)
+        self._advance(max((end for _, end in self._ended.items()), default=0))
 
     def feed(self, jobs: Iterable[Job]) -> Iterator[JobRuns]:
         """Process records in the order of the file; yield the jobs that have ended."""
@@ -151,10 +151,10 @@ class Assembler:
 
     def flush(self) -> Iterator[JobRuns]:
         while self._waiting:
-            yield from self._as_it_is(next(iter(self._waiting)))
+            yield from self._return_incomplete(next(iter(self._waiting)))
 
     def is_repeated(self, job: Job) -> bool:
-        """Return whether a line came before, and remember it; one without a file never did."""
+        """Return whether a line was seen before, and remember it; never true without a file."""
         record = job.raw
         if not isinstance(record, Accounting | JobLog) or not record.origin.file:
             return False
@@ -168,16 +168,16 @@ class Assembler:
     def add(self, job: Job) -> Iterator[JobRuns]:
         """Add a record that is not repeated, or a deletion; yield the jobs that have ended.
 
-        The last records of a deleted job may come later, so it is returned only after records of
-        `SETTLE` later.
+        The last records of a deleted job may arrive later, so it is returned only after records
+        that are `SETTLE` newer.
         """
         if isinstance(job.raw, JobLog):
             self._deleted.put(key_of(job), job.end)
-            yield from self._let_go()
+            yield from self._return_due()
         elif job.state != RUNNING:  # that is usage since midnight
             yield from self._add(job)
-            self._reach(job.end)
-            yield from self._let_go()
+            self._advance(job.end)
+            yield from self._return_due()
 
     def first_start(self, job: Job) -> int:
         """Return when the first run of a waiting job started; 0 if that is not known."""
@@ -190,11 +190,11 @@ class Assembler:
         key = key_of(job)
         waiting = self._waiting.get(key)
         if waiting and not is_same_job(waiting.submitted, job.submit):
-            yield from self._as_it_is(key)
+            yield from self._return_incomplete(key)
             waiting = None
         if job.step and waiting is None and self._is_late(job):
             self._report("late")
-            log.info("job %d, task %d: PE task %s came late: left out", *key, job.step)
+            log.info("job %d, task %d: PE task %s is late: dropped", *key, job.step)
         elif job.step or job.runs_again:
             self._wait(job)
         else:
@@ -209,32 +209,32 @@ class Assembler:
 
     def _wait(self, job: Job) -> None:
         key = key_of(job)
-        self._reach(job.end)
+        self._advance(job.end)
         self._count += 1
-        held = _Held(msgspec.structs.replace(job, raw=None), self.latest)
+        held = _WaitingRecord(msgspec.structs.replace(job, raw=None), self.latest)
         self._hold((*key, self._count), held)
         self._records.put((*key, self._count), held)
 
-    def _hold(self, place: tuple[int, int, int], held: _Held) -> None:
+    def _hold(self, place: tuple[int, int, int], held: _WaitingRecord) -> None:
         waiting = self._waiting.setdefault(place[:2], _Waiting())
         self._waiting.move_to_end(place[:2])
         waiting.add(held.job)
         waiting.seen = held.seen
         waiting.places.append(place)
 
-    def _let_go(self) -> Iterator[JobRuns]:
+    def _return_due(self) -> Iterator[JobRuns]:
         while self._waiting:
             key, oldest = next(iter(self._waiting.items()))
             if len(self._waiting) <= self.maximum and self.latest - oldest.seen < self.quiet:
                 break
-            yield from self._as_it_is(key)
+            yield from self._return_incomplete(key)
         for which, deleted in [*self._final_deletions()]:
             self._deleted.pop(which)
             for key in self._waiting_of(which):
                 if self._waiting[key].started <= deleted:
-                    yield from self._as_it_is(key)
+                    yield from self._return_incomplete(key)
 
-    def _reach(self, timestamp: int) -> None:
+    def _advance(self, timestamp: int) -> None:
         """Advance the time, but not into the future: such a record is damaged."""
         self.latest = max(self.latest, min(timestamp, time.time_ns() + DAY))
 
@@ -244,14 +244,14 @@ class Assembler:
             self._records.pop(place)
         return waiting
 
-    def _as_it_is(self, key: Key) -> Iterator[JobRuns]:
+    def _return_incomplete(self, key: Key) -> Iterator[JobRuns]:
         waiting = self._forget(key)
         if waiting.runs:
             yield JobRuns(waiting.runs[-1], tuple(waiting.tasks), tuple(waiting.runs[:-1]))
         else:
             for _ in waiting.tasks:
                 self._report("orphaned")
-            log.info("job %d, task %d: PE tasks without a master: left out", *key)
+            log.info("job %d, task %d: PE tasks without a master: dropped", *key)
 
     def _waiting_of(self, deleted: Key) -> list[Key]:
         """Return the waiting jobs that a deletion is about: with task 0 all of the number."""
@@ -302,13 +302,13 @@ class AccountingJobs(HoldingTranslator[Any, Lines]):
         live: bool = False,
         state: str = "",
     ) -> None:
-        """Take what to emit, and what the records do not say.
+        """Configure the output, and what the records do not contain.
 
         Parameters
         ----------
         emit
-            ``events``: start_job and stop_job; ``metrics``: those of ``MEASURES``; ``records``:
-            the records as events of class ``accounting``, each once.
+            ``events``: start_job and stop_job; ``metrics``: the metrics of ``MEASURES``;
+            ``records``: the records as events of class ``accounting``, each once.
         sub_cluster, short_hostnames, array_factor, project, threads_per_slot, per_slot, shared
             See ``Mapping``.
         command_line
@@ -320,9 +320,9 @@ class AccountingJobs(HoldingTranslator[Any, Lines]):
         stop_delay
             Time between a start and a stop that are known at different times; see ``Lifecycle``.
         live
-            Whether records come as events from the bus, rather than from the source
+            Whether records arrive as events from the bus, rather than from the source
             ``accounting``, and with them the starts that another source, such as ``qstat``, sends
-            while jobs run: only the stop is then sent. Job events that come are not passed on, so
+            while jobs run: only the stop is then sent. Incoming job events are not passed on, so
             that source and sink may be one bus; other events pass through unchanged.
         state
             A file, on a local disk, that keeps what waits and what was sent. Without it, waiting
@@ -347,7 +347,7 @@ class AccountingJobs(HoldingTranslator[Any, Lines]):
         self.emit = frozenset(emit)
         self.live = live
         self._rejected: list[RejectedLine] = []
-        """Accounting events that hold no record."""
+        """Accounting events without a record."""
         self._state = StateStore(state)
         telemetry = telemetry or Telemetry()
         self.assembler = Assembler(
@@ -385,7 +385,7 @@ class AccountingJobs(HoldingTranslator[Any, Lines]):
     def _open(self) -> None:
         if not self._is_open:
             self._state.open()
-            self.assembler.recall()
+            self.assembler.load()
             self._is_open = True
 
     def _put(self, made: list[Message]) -> list[Message]:
@@ -398,9 +398,9 @@ class AccountingJobs(HoldingTranslator[Any, Lines]):
         return self._outbox.put([*((message, 0) for message in made), *events])
 
     def _read(self, records: Jobs | Lines, passed: list[Message]) -> Iterator[Job]:
-        """Yield jobs and those of events from the bus; add other messages to `passed`.
+        """Yield jobs, also from events of the bus; add other messages to `passed`.
 
-        A start that cannot be read is for whoever stores it to report.
+        An unreadable start is skipped: the bridge that stores it reports it.
         """
         for record in records:
             if isinstance(record, Job):
@@ -449,10 +449,10 @@ class AccountingJobs(HoldingTranslator[Any, Lines]):
         first = self.assembler.first_start(job) or job.start
         start = self.mapping.started(job, min(first, job.start))
         if self._started(start) is None:
-            self._warn_of_nodes()
+            self._warn_of_unknown_node()
             self._lifecycle.add(start, job.start)
 
-    def _warn_of_nodes(self) -> None:
+    def _warn_of_unknown_node(self) -> None:
         """Warn once that cc-backend cannot assign an unknown node to a subcluster."""
         if not self._is_warned and not self.mapping.sub_cluster and "events" in self.emit:
             log.warning(
@@ -467,7 +467,7 @@ class AccountingJobs(HoldingTranslator[Any, Lines]):
         for runs in jobs:
             job = runs.finished(self.mapping)
             started = self._started(job)
-            if started is not None:  # an end that no record tells is the start
+            if started is not None:  # an unknown end is taken as the start
                 end = max(runs.end, started.start)
                 job = msgspec.structs.replace(job, start=started.start, end=end)
             if job.start:
@@ -482,7 +482,7 @@ class AccountingJobs(HoldingTranslator[Any, Lines]):
         return started if started and is_same_job(started.submit, job.submit) else None
 
     def _note_start(self, job: Job) -> None:
-        """Remember a start that another source sent; ours, which come back, change nothing."""
+        """Remember a start that another source sent; our own, received again, change nothing."""
         if job.cluster == self.mapping.cluster:
             start = Job(cluster=job.cluster, id=job.id, state=RUNNING, start=job.start)
             self._lifecycle.note_start(start, job.start)

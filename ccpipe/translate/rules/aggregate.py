@@ -1,4 +1,4 @@
-"""Aggregates metrics of hardware threads, sockets, devices or jobs into those of the whole."""
+"""Aggregates metrics of hardware threads, sockets, devices or jobs into metrics of the whole."""
 
 import logging
 import math
@@ -59,10 +59,10 @@ class Aggregate(HoldingTranslator[Lines, Lines]):
     """Computes the sum, minimum, maximum, mean or count of the metrics of the parts of a whole.
 
     Parts are the metrics of ``type=<of>`` that differ in ``type-id`` only and have one timestamp;
-    the aggregate is of ``type=<per>`` and comes after all the records, which are kept. With
+    the aggregate is of ``type=<per>`` and follows all the records, which are kept. With
     ``of = "stype"`` the parts are devices, file systems, sensors or jobs: metrics that differ in
     ``stype`` and ``stype-id`` only. Their aggregate has neither, and keeps ``type``. A metric that
-    is measured for the whole already is never replaced: there is no aggregate then, which is
+    is measured for the whole already is never replaced: the aggregate is then omitted, which is
     logged once; give the aggregate another `name`.
 
     Without `hold` only parts of one batch are aggregated: of one sample of a node, or of one
@@ -96,16 +96,16 @@ class Aggregate(HoldingTranslator[Lines, Lines]):
             Only series whose name matches one of these patterns and whose tags match all of
             theirs, as in `Select`.
         name
-            Name of the aggregate; ``*`` stands for the metric's own name. Without one, all metrics
-            that match go into one aggregate.
+            Name of the aggregate; ``*`` is replaced by the metric's own name. Without one, all
+            metrics that match go into one aggregate.
         minimum
             Fewer parts than this make no aggregate.
         topology
             Each table has the numbers, by type, of what belongs together, such as
             ``{hwthread = "0", memoryDomain = "0", socket = "0"}``. On a node ccpipe reads it.
         hold
-            Time to wait for parts that come in later messages of the bus, from the first part on.
-            What waits is not acknowledged yet. Each node's messages must then come to one
+            Time to wait for parts in later messages of the bus, from the first part on.
+            Waiting records are not acknowledged yet. Each node's messages must then go to one
             process.
 
         Raises
@@ -211,16 +211,16 @@ class Aggregate(HoldingTranslator[Lines, Lines]):
 
 
 def _wholes(topology: Sequence[Mapping[str, str]], of: str, per: str) -> dict[str, str]:
-    """Return the number of the whole by that of the part; raises ConfigError."""
+    """Return the whole's number by the part's; raises ConfigError."""
     if of == per:
-        raise ConfigError(f"per: a {of} is no part of a {per}")
+        raise ConfigError(f"per: a {of} is not part of a {per}")
     wholes: dict[str, str] = {}
     for place in topology:
         if of in place and per in place and wholes.setdefault(place[of], place[per]) != place[per]:
             raise ConfigError(f"per: {of} {place[of]} is in more than one {per}")
     if not wholes:
         raise ConfigError(
-            f"per: the topology does not say which {per} a {of} belongs to; "
+            f"per: the topology does not assign each {of} to a {per}; "
             "`ccpipe publish` reads it from /sys, a recipe gives it as `topology`"
         )
     return wholes
@@ -249,7 +249,7 @@ def _with_rows(records: Lines, made: Sequence[_Row]) -> Lines:
 
 
 def _sum(values: Sequence[float]) -> float:
-    """Add up; integers stay integers as long as 64 bits hold them."""
+    """Add up; integers stay integers if the sum fits into 64 bits."""
     if not all(isinstance(value, int) for value in values):
         return _float_sum(values)
     total = int(sum(values))

@@ -19,7 +19,7 @@ _MAX_REPORTED = 1000
 
 
 class _Conversion(NamedTuple):
-    """What one series is converted to, and how."""
+    """The target series and conversion of one series."""
 
     series: Series
     conversion: Conversion
@@ -55,10 +55,10 @@ class Convert(Translator[Lines, Lines]):
             Only series whose name matches one of these patterns and whose tags match all of
             theirs, as in `Select`.
         unit
-            The unit of these metrics, whatever their tag says.
+            The unit of these metrics, which overrides their tag.
         units
-            The units of metrics without the tag, by name; on a node ccpipe adds those of its own
-            collectors.
+            The units of metrics without the tag, by name; on a node ccpipe adds its own
+            collectors' units.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What rules share: the series that they are for."""
+"""Matching of series by name and tags, shared by all rules."""
 
 import fnmatch
 import re
@@ -10,7 +10,7 @@ from ccpipe.formats.lineprotocol.series import Tags, write_series
 from ccpipe.message import Kind
 
 Matcher = Callable[[str, Tags], bool]
-"""Says of a name and its tags whether a rule is for them."""
+"""Returns whether a rule applies to a series, by name and tags."""
 
 
 def is_metric(field: str) -> bool:
@@ -20,8 +20,8 @@ def is_metric(field: str) -> bool:
 def matcher(names: Sequence[str], tags: Iterable[tuple[str, Sequence[str]]]) -> Matcher:
     """Return a function that matches a name with any of `names`, and each tag with its patterns.
 
-    Patterns are those of a shell. Without patterns everything matches. A missing tag matches the
-    empty pattern, which nothing else does: line protocol has no empty tags.
+    Patterns are shell patterns. Without patterns everything matches. Only a missing tag matches
+    the empty pattern: line protocol has no empty tags.
     """
     name_fits = _any_of(names) if names else None
     tags_fit = [(tag, _any_of(patterns)) for tag, patterns in tags if patterns]
@@ -46,7 +46,7 @@ def _any_of(patterns: Sequence[str]) -> Callable[[str], object]:
 
 
 def series(name: str, tags: Tags) -> Series | None:
-    """Return a series as tables hold it; None where line protocol cannot carry it."""
+    """Return a series as encoded in tables; None if line protocol cannot represent it."""
     try:
         return Series(name, dict(sorted(tags.items())), write_series(name, tags))
     except EncodeError:

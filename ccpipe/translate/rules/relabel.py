@@ -27,16 +27,17 @@ class Rename(Translator[Lines, Lines]):
         ----------
         names
             New names by old ones. One ``*`` in an old name matches any characters, and a ``*`` in
-            the new one stands for them: ``"nv_*" = "gpu_*"``. ``{tag}`` in a new name stands for
-            the value of that tag, where every character but ``A-Z a-z 0-9 _`` becomes ``_``:
-            ``net_bytes_in = "net_bytes_in_{stype-id}"``. Series without the tag do not match.
+            the new one is replaced by them: ``"nv_*" = "gpu_*"``. ``{tag}`` in a new name is
+            replaced by the value of that tag, where every character but ``A-Z a-z 0-9 _`` becomes
+            ``_``: ``net_bytes_in = "net_bytes_in_{stype-id}"``. Series without the tag do not
+            match.
         tags
             Only series whose tags match these patterns, as in `Select`.
 
         Raises
         ------
         ConfigError
-            if a name cannot be one, or holds too many ``*``.
+            if a name is invalid, or has too many ``*``.
 
         """
         if not names:
@@ -64,7 +65,7 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
 
 def _pattern(old: str) -> re.Pattern[str]:
     if old.count("*") > 1:
-        raise ConfigError(f"names: {old!r} holds more than one *")
+        raise ConfigError(f"names: {old!r} has more than one *")
     if series(old, {}) is None:
         raise ConfigError(f"names: {old!r} cannot be a name in line protocol")
     return re.compile("(.*)".join(map(re.escape, old.split("*"))), re.DOTALL)
@@ -72,7 +73,7 @@ def _pattern(old: str) -> re.Pattern[str]:
 
 def _checked(old: str, new: str) -> str:
     if new.count("*") > old.count("*"):
-        raise ConfigError(f"names: {new!r} holds more * than {old!r}")
+        raise ConfigError(f"names: {new!r} has more * than {old!r}")
     if series(new, {}) is None:
         raise ConfigError(f"names: {new!r} cannot be a name in line protocol")
     return new

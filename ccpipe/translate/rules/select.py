@@ -67,7 +67,7 @@ class Select(Translator[Lines, Lines]):
         return not self._kinds or Kind.of(field) in self._kinds
 
     def rows(self, lines: Lines) -> list[bool] | None:
-        """Say of each row whether it is kept; None where all are, without a look at each."""
+        """Return for each row whether it is kept; None if all are, without checking each."""
         rules: list[Iterable[bool]] = []
         if not self._any_series:
             rules.append(self._series.of_rows(lines))
@@ -127,4 +127,4 @@ def _kind(name: str) -> Kind:
         return Kind(name)
     except ValueError:
         hint = suggestion(name, map(str, Kind), f"expected {', '.join(Kind)}")
-        raise ConfigError(f"kinds: there is no kind {name!r}; {hint}") from None
+        raise ConfigError(f"kinds: unknown kind {name!r}; {hint}") from None

@@ -1,8 +1,8 @@
-"""What Slurm's profile plug-in ``influxdb`` posts, as metrics that ClusterCockpit's store files.
+"""Converts lines of Slurm's profile plug-in ``influxdb`` to metrics for ClusterCockpit's store.
 
 Until 25.11 the plug-in writes a line for each field, ``RSS,job=58,step=0,task=0,host=c1 value=14567
 1795171538``; from 26.05 on also one for each sample, ``task,host=c1,job=58,step=0,task=0
-CPUTime=1.5,RSS=14567i 1795171538``. Names, tags and units become those of ``ccpipe step``.
+CPUTime=1.5,RSS=14567i 1795171538``. Names, tags and units are the same as from ``ccpipe step``.
 
 Source: ``src/plugins/acct_gather_profile/influxdb`` of Slurm 22.05 and 26.05.
 """
@@ -24,7 +24,7 @@ _SERIES = {
     "lustre": "Filesystem",
     "network": "Network",
 }
-"""What a grouped line is named, or its tag ``task`` says, and the series."""
+"""The series by the measurement of a grouped line, or by its tag ``task``."""
 
 _NO_TASK = {
     field: series
@@ -73,7 +73,7 @@ class SlurmInflux(Translator[Lines, Lines]):
 
     @staticmethod
     def _field(record: Message) -> tuple[str | None, str]:
-        """Return series and field; no series for what is no line of the plug-in."""
+        """Return series and field; no series unless it is a line of the plug-in."""
         task = record.tags.get("task", "")
         is_number = task.isascii() and task.isdecimal()
         if record.field != "value":  # one line for each sample

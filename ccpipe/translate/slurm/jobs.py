@@ -109,7 +109,7 @@ def with_comment_gpus(job: Job) -> Job:
 
 
 def original(job: Job) -> bytes:
-    """Return a job for a dead letter, without its script: that may hold secrets."""
+    """Return a job for a dead letter, without its script, which may contain secrets."""
     return Jobs([replace(job, start_metadata={})]).original(0)
 
 
@@ -158,7 +158,7 @@ def live_memory_per_node(job: LiveJob) -> int | None:
 
 
 def user_name(name: str | None, uid: int | None) -> str:
-    """Return a user's name, or number where there is no name."""
+    """Return a user's name, or the number if the name is unknown."""
     if name:
         return clean(name)
     return "" if uid is None else str(uid)

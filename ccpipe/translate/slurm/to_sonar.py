@@ -1,12 +1,12 @@
 """Slurm's jobs, nodes and partitions as Sonar's records, in the specification's units.
 
-What the specification leaves open, or what differs from Sonar's own output:
+Choices where the specification is open, and differences from Sonar's own output:
 
 - ``exit_code`` is 128 + signal where a signal ended the job (out of memory, ``0:125``, is 253).
 - ``requested_memory_per_node`` is what the job requests on one of its nodes.
 - ``UserCPU`` and ``SystemCPU`` are rounded to seconds, the other CPU times are whole already.
-- ``AveDiskRead`` and ``AveDiskWrite`` come from the exact ``fs/disk`` where Slurm prints it.
-- ``gres_detail`` holds scontrol's own text about the allocation: ``OverSubscribe=OK``, then for
+- ``AveDiskRead`` and ``AveDiskWrite`` are taken from the exact ``fs/disk`` where Slurm prints it.
+- ``gres_detail`` is scontrol's own text about the allocation: ``OverSubscribe=OK``, then for
   each group of nodes ``Nodes=c[1-2] CPU_IDs=0-3 Mem=800 GRES=gpu:a100:1(IDX:0)``.
 - ``job_state`` is Slurm's own word, unless ``spec_state`` makes it one of the specification's.
 - An array's pending tasks are one record with the array's number and task 0.
@@ -99,7 +99,7 @@ class SlurmToSonar(Translator[Jobs, Envelopes]):
         Raises
         ------
         ConfigError
-            if there is no record in an envelope.
+            if `batch_size` is not positive.
 
         """
         if batch_size < 1:
@@ -272,7 +272,7 @@ def _allocated(allocation: Allocation) -> str:
 
 @functools.lru_cache(MAX_CACHED)
 def node_ranges(node_list: str | None) -> tuple[str, ...]:
-    """Split a list of nodes at its outer commas; empty if it is no such list."""
+    """Split a list of nodes at its outer commas; empty if it is not a list of nodes."""
     try:
         return tuple(nodelist.split(node_list)) if node_list else ()
     except DataError:

@@ -71,8 +71,8 @@ class CcToSonar(HoldingTranslator[Lines, Envelopes]):
     held until the node has sent sufficiently newer ones, or for `hold` by the clock. Later ones
     make another envelope of the same time.
 
-    What a node says comes on several subjects: its metrics, its errors in the log, and whole
-    envelopes in events, which replace the metrics of their time. So it must see all messages.
+    A node's data arrives on several subjects: its metrics, its errors in the log, and whole
+    envelopes in events, which replace the metrics of their time. So it must receive all messages.
     """
 
     takes = Lines
@@ -247,11 +247,11 @@ class CcToSonar(HoldingTranslator[Lines, Envelopes]):
             self._reject(message, str(error))
 
     def _whole(self, message: Message) -> list[sonar.Envelope]:
-        """Return the envelope that an event holds; other messages of the same data are left out."""
+        """Return the envelope in an event; other messages of the same data are omitted."""
         envelopes = sonar.decode(str(message.value).encode(), profile="spec")
         if envelopes.rejected or not envelopes:
             bad = envelopes.rejected
-            raise DataError(str(bad[0]) if bad else "the event holds no envelope")
+            raise DataError(str(bad[0]) if bad else "the event contains no envelope")
         if message.time is not None:
             key = self._key(message.tags.get("function", ""), message, message.time)
             self._remove(key)
@@ -303,7 +303,7 @@ def _job_envelope(at: str, cluster: str, jobs: Sequence[sonar.SlurmJob]) -> sona
 
 
 class JobEvents:
-    """Makes job records of events ``job``; that of an end includes what the start said."""
+    """Makes job records of events ``job``; a stop's record includes the fields of its start."""
 
     def __init__(self, state: StateStore) -> None:
         self._starts = state.table("start_job", tuple[str, int], Job, maximum=MAX_JOBS)

@@ -60,7 +60,7 @@ _ROWS = {
 _CPU_USED_BY_JOB = metrics.JOB_FLOATS[0]
 _ROWS[_CPU_USED_BY_JOB.name] = _CPU_USED_BY_JOB._replace(field="cpu_util")
 _CPU_USED_IN_PARTS = ("job_user_cpu", "job_sys_cpu")
-"""What the collectors of Slurm's cgroups report; together they are a job's ``cpu_util``."""
+"""Metrics of the collectors of Slurm's cgroups; their sum is a job's ``cpu_util``."""
 _ROWS |= dict.fromkeys(_CPU_USED_IN_PARTS, _ROWS[_CPU_USED_BY_JOB.name])
 _OF_JOBS = {*(row.name for row in metrics.JOB_INTS), _CPU_USED_BY_JOB.name, *_CPU_USED_IN_PARTS}
 _OF_JOBS_ON_GPUS = {row.name for row in metrics.JOB_GPU}
@@ -89,7 +89,7 @@ class SampleField(NamedTuple):
     job: JobKey | None = None
     """None for the node itself."""
     gpu: str = ""
-    """UUID of the card; empty for none."""
+    """UUID of the GPU; empty if the field is not of a GPU."""
     part: str = ""
     """Name of the metric, where the field is the sum of several."""
 
@@ -153,7 +153,7 @@ def _job_of(tags: Mapping[str, str]) -> JobKey:
 
 GAP = 3 * 3600 * SECOND
 """Time without records after which a process group's number is another job: "on the order of a few
-hours", says Sonar's specification, and less than it takes for process IDs to be reused."""
+hours" in Sonar's specification, and less than it takes for process IDs to be reused."""
 MAX_JOBS = 100_000
 """Jobs on nodes that are remembered; beyond, those that were sampled longest ago are forgotten."""
 
@@ -168,7 +168,7 @@ class NodeJob(NamedTuple):
     user: str
 
 
-class _Used(NamedTuple):
+class _UsedTime(NamedTuple):
     first: int
     """Time of the first sample, in nanoseconds."""
     last: int
@@ -177,7 +177,7 @@ class _Used(NamedTuple):
 
 
 class CpuTime(NamedTuple):
-    """What a job used on a node since its first sample here."""
+    """Processor time of a job on a node since its first sample here."""
 
     seconds: float
     average: float
@@ -202,7 +202,7 @@ class CpuTimes:
         self._clock = clock
         self._is_early: set[tuple[str, str]] = set()
         self._used = state.table(
-            "cpu_time", tuple[str, str, int, int, str], _Used, maximum=MAX_JOBS
+            "cpu_time", tuple[str, str, int, int, str], _UsedTime, maximum=MAX_JOBS
         )
 
     def add(self, job: NodeJob, time: int, percent: float) -> CpuTime:
@@ -211,14 +211,14 @@ class CpuTimes:
         is_batch = job.epoch == 0
         newest = self._clock() + self._max_future
         if self._check_clock(job, time > newest):
-            return _cpu_time(used or _Used(time, time, 0.0), percent)
+            return _cpu_time(used or _UsedTime(time, time, 0.0), percent)
         if used is not None and used.last > newest:
             used = used._replace(first=min(used.first, time), last=time)
         if used is None or (time - used.last > GAP and not is_batch):
-            used = _Used(time, time, 0.0)
+            used = _UsedTime(time, time, 0.0)
         elif time > used.last:
             seconds = used.seconds + percent / 100 * (time - used.last) / SECOND
-            used = _Used(used.first, time, seconds)
+            used = _UsedTime(used.first, time, seconds)
         self._used.put(job, used)
         return _cpu_time(used, percent)
 
@@ -231,7 +231,7 @@ class CpuTimes:
         return is_early
 
 
-def _cpu_time(used: _Used, percent: float) -> CpuTime:
+def _cpu_time(used: _UsedTime, percent: float) -> CpuTime:
     elapsed = (used.last - used.first) / SECOND
     return CpuTime(used.seconds, 100 * used.seconds / elapsed if elapsed else percent)
 
@@ -250,13 +250,13 @@ class PartialSample:
         system: dict[str, Any] = {}
         gpus: dict[str, dict[str, Any]] = {}
         jobs: dict[JobKey, dict[str, Any]] = {}
-        cards: dict[JobKey, dict[str, dict[str, Any]]] = {}
+        job_gpus: dict[JobKey, dict[str, dict[str, Any]]] = {}
         for slot, value in _summed(self.values).items():
             of_system: tuple[type[Record], dict[str, Any]] = (sonar.SampleSystem, system)
             if slot.job is None and slot.gpu:
                 of_system = sonar.SampleGpu, gpus.setdefault(slot.gpu, {})
             elif slot.job is not None and slot.gpu:
-                of_job = cards.setdefault(slot.job, {})
+                of_job = job_gpus.setdefault(slot.job, {})
                 of_system = sonar.SampleProcessGpu, of_job.setdefault(slot.gpu, {})
                 jobs.setdefault(slot.job, {})
             elif slot.job is not None:
@@ -273,7 +273,7 @@ class PartialSample:
             cluster=cluster,
             node=node,
             system=sonar.SampleSystem(**system) if system else None,
-            jobs=self._jobs((cluster, node), jobs, cards, cpu_times),
+            jobs=self._jobs((cluster, node), jobs, job_gpus, cpu_times),
             errors=tuple(sonar.ErrorObject(text, detail, cluster, node) for detail in self.errors),
         )
 
@@ -281,7 +281,7 @@ class PartialSample:
         self,
         place: tuple[str, str],
         jobs: Mapping[JobKey, dict[str, Any]],
-        cards: Mapping[JobKey, Mapping[str, Mapping[str, Any]]],
+        job_gpus: Mapping[JobKey, Mapping[str, Mapping[str, Any]]],
         cpu_times: CpuTimes,
     ) -> tuple[sonar.SampleJob, ...]:
         made: list[sonar.SampleJob] = []
@@ -292,7 +292,7 @@ class PartialSample:
                     NodeJob(*place, key.job, key.epoch, key.user), self.time, known["cpu_util"]
                 )
                 known |= {"cpu_time": round(used.seconds), "cpu_avg": round(used.average, 1)}
-            made.append(_job(key, known, cards.get(key, {}), pids))
+            made.append(_job(key, known, job_gpus.get(key, {}), pids))
             pids.add(made[-1].processes[0].pid)
         return tuple(made)
 
@@ -329,14 +329,14 @@ def _set(cls: type[Record], known: dict[str, Any], slot: SampleField, value: flo
 
 
 def _job(
-    key: JobKey, known: dict[str, Any], cards: Mapping[str, Mapping[str, Any]], pids: set[int]
+    key: JobKey, known: dict[str, Any], job_gpus: Mapping[str, Mapping[str, Any]], pids: set[int]
 ) -> sonar.SampleJob:
-    """Make a job with one process that stands for all, as a rolled-up one does."""
+    """Make a job with one process that represents all, like a rolled-up one."""
     count = max(1, known.pop("rolledup", 1))
     threads = known.pop("num_threads", count)
     gpus: Iterable[sonar.SampleProcessGpu] = (
         sonar.SampleProcessGpu(index=i, uuid=uuid, **values)
-        for i, (uuid, values) in enumerate(cards.items())
+        for i, (uuid, values) in enumerate(job_gpus.items())
     )
     job = sonar.SampleJob(job=key.job, user=key.user, epoch=key.epoch)
     process = sonar.SampleProcess(

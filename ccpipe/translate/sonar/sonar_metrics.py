@@ -2,8 +2,8 @@
 
 ``docs/sonar/metrics.md`` is written from this table (``scripts/sonar_pages.py``).
 
-Names and units are those of ccpipe's own collectors wherever they measure the same, so that a
-dashboard need not know who measured.
+Names and units are the same as of ccpipe's own collectors wherever they measure the same, so that
+a dashboard works with either.
 """
 
 from enum import StrEnum
@@ -16,8 +16,8 @@ MAX_FUTURE = Duration(600)
 integrals continue from it."""
 
 
-class How(StrEnum):
-    """How a metric is computed from a value, or from the sum over a job's processes."""
+class Formula(StrEnum):
+    """Computation of a metric from a value, or from the sum over a job's processes."""
 
     LEVEL = "as it is"
     SHARE = "100 · gain / time"
@@ -35,7 +35,7 @@ class SonarMetric(NamedTuple):
     """``int`` or ``float``: the type on the wire."""
     field: str
     """The field that it is made of."""
-    how: How = How.LEVEL
+    how: Formula = Formula.LEVEL
     scale: float = 1
     """Factor to the field: Sonar's kilobytes have 2¹⁰ bytes."""
     types: str = "node"
@@ -48,7 +48,7 @@ class SonarMetric(NamedTuple):
 
 
 CPU_USED = SonarMetric(
-    "cpu_used", "percent", float, "cpus", How.SHARE, types="node, hwthread", survives=False
+    "cpu_used", "percent", float, "cpus", Formula.SHARE, types="node, hwthread", survives=False
 )
 
 SYSTEM = (
@@ -76,7 +76,7 @@ GPU = (
 PERFORMANCE_STATE = SonarMetric("acc_perf_state", "", int, "performance_state", types="accelerator")
 
 
-def _disk(name: str, unit: str = "", how: How = How.GAIN) -> SonarMetric:
+def _disk(name: str, unit: str = "", how: Formula = Formula.GAIN) -> SonarMetric:
     return SonarMetric(name, unit, int, "stats", how, survives=False)
 
 
@@ -89,7 +89,7 @@ DISK = (  # in the order of /proc/diskstats, as the collector `disk` has them
     _disk("io_writes_merged"),
     _disk("io_writes_sectors", "512 bytes"),
     _disk("io_writes_ms", "ms"),
-    _disk("io_ioops", how=How.LEVEL),
+    _disk("io_ioops", how=Formula.LEVEL),
     _disk("io_ioops_ms", "ms"),
     _disk("io_ioops_weighted_ms", "ms"),
     _disk("io_discards"),
@@ -103,9 +103,11 @@ IN_PROGRESS = 8
 """Index of the only level among them."""
 
 JOB_FLOATS = (
-    SonarMetric("job_cpu_used", "percent", float, "cpu_time", How.SHARE, survives=False),
-    SonarMetric("job_read_bw", "bytes/s", float, "data_read", How.RATE, 1024, survives=False),
-    SonarMetric("job_write_bw", "bytes/s", float, "data_written", How.RATE, 1024, survives=False),
+    SonarMetric("job_cpu_used", "percent", float, "cpu_time", Formula.SHARE, survives=False),
+    SonarMetric("job_read_bw", "bytes/s", float, "data_read", Formula.RATE, 1024, survives=False),
+    SonarMetric(
+        "job_write_bw", "bytes/s", float, "data_written", Formula.RATE, 1024, survives=False
+    ),
 )
 JOB_INTS = (
     SonarMetric("job_mem_used", "bytes", int, "resident_memory", scale=1024),

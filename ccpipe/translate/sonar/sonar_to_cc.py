@@ -1,4 +1,4 @@
-"""Sonar's envelopes to ClusterCockpit's messages, as docs/sonar/metrics.md says."""
+"""Sonar's envelopes to ClusterCockpit's messages; the mapping is in docs/sonar/metrics.md."""
 
 import time
 from collections import OrderedDict, deque
@@ -33,7 +33,7 @@ from ccpipe.translate.sonar.topology import topology_payload
 MAX_NODES = 50_000
 """Nodes whose last counters are remembered; the one that was silent longest is forgotten first."""
 SPARE_SERIES = 20_000
-"""Series beyond twice those in use at which their table is made anew, since jobs come and go."""
+"""Series beyond twice those in use at which their table is rebuilt, since jobs end."""
 SECOND = 10**9
 
 Shared = Literal["none", "single_user", "multi_user"]
@@ -78,12 +78,12 @@ class SonarToCc(HoldingTranslator[Envelopes, Lines]):
             Whether records of jobs become starts and stops. These need the records of all nodes;
             without them several processes may share the samples by node.
         all_jobs
-            Whether jobs that are no batch jobs, such as process groups, have metrics too.
+            Whether jobs other than batch jobs, such as process groups, have metrics too.
         shared
-            What a start says of the job's nodes where its record does not, as Sonar's do not.
+            Whether a job's nodes are shared if its record does not state it, as Sonar's do not.
         gpu_ids
             Ids of a node's accelerators, in the order of Slurm's indices, by list of nodes, such
-            as ``"gpu-[1-8]"``. Slurm's index stands for the id of any other.
+            as ``"gpu-[1-8]"``. For any other, the id is Slurm's index.
         cluster_json
             cc-backend's file of the cluster. Jobs then have the hardware threads that Linux
             numbers, and the ids of its accelerators, of the nodes in it; Slurm's own numbers of
@@ -118,7 +118,7 @@ class SonarToCc(HoldingTranslator[Envelopes, Lines]):
             "node", tuple[str, str], NodeCounters, maximum=MAX_NODES, encode=_PACKER.encode
         )
         self._unstored: deque[tuple[int, NodeKey, NodeCounters]] = deque()
-        """Counters by the feed that they came with, until that is committed."""
+        """Counters by the feed that delivered them, until that is committed."""
         self._table = SeriesTable()
         self._nodes: OrderedDict[NodeKey, NodeSamples] = OrderedDict()
         self._live = 0  # series of these nodes
@@ -163,8 +163,8 @@ class SonarToCc(HoldingTranslator[Envelopes, Lines]):
     def _job_events(self) -> Iterator[tuple[Message, int]]:
         """Yield the starts and stops of this feed, and the time before which each is held back.
 
-        They have the envelope's time and the cluster's host name, by which ``cc_to_sonar`` knows
-        that they came of it.
+        They have the envelope's time and the cluster's host name, by which ``cc_to_sonar``
+        recognises them.
         """
         for event in self._jobs.take():
             hostname = self.hostname or event.job.cluster
@@ -172,7 +172,7 @@ class SonarToCc(HoldingTranslator[Envelopes, Lines]):
             yield message, event.not_before
 
     def _add(self, envelope: sonar.Envelope, columns: LinesBuilder) -> None:
-        kind, cluster, node, time = about(envelope)
+        kind, cluster, node, time = envelope_id(envelope)
         hostname = node or self.hostname or cluster
         tags = {"cluster": cluster, "hostname": hostname, "type": "node"}
         columns.begin(time)
@@ -180,7 +180,7 @@ class SonarToCc(HoldingTranslator[Envelopes, Lines]):
             payload = sonar.encode(envelope).rstrip(b"\n").decode()
             _event(columns, "sonar", kind, payload, tags)
         if time == NO_TIME:
-            raise DataError(_reason_of_no_time(envelope))
+            raise DataError(_time_error(envelope))
         self._add_data(envelope, time, columns, tags)
 
     def _add_data(
@@ -241,8 +241,8 @@ class SonarToCc(HoldingTranslator[Envelopes, Lines]):
         _log(columns, "warn", sample.errors, tags)
 
 
-class About(NamedTuple):
-    """What an envelope is about, by which the messages made of it are recognised."""
+class EnvelopeId(NamedTuple):
+    """Identity of an envelope, by which the messages made of it are recognised."""
 
     kind: str
     """``sample``, ``sysinfo``, ``job``, ``cluster`` or ``error``."""
@@ -253,13 +253,13 @@ class About(NamedTuple):
     """Nanoseconds since the epoch; ``NO_TIME`` where it has none that can be written."""
 
 
-def about(envelope: sonar.Envelope) -> About:
+def envelope_id(envelope: sonar.Envelope) -> EnvelopeId:
     if envelope.data is None:
         first = envelope.errors[0]
-        return About("error", first.cluster, first.node, _time(first.time))
+        return EnvelopeId("error", first.cluster, first.node, _time(first.time))
     attributes = envelope.data.attributes
     node = getattr(attributes, "node", "")
-    return About(envelope.data.type, attributes.cluster, node, _time(attributes.time))
+    return EnvelopeId(envelope.data.type, attributes.cluster, node, _time(attributes.time))
 
 
 def _time(text: str) -> int:
@@ -267,11 +267,11 @@ def _time(text: str) -> int:
     return time if time is not None and INT64_MIN < time <= INT64_MAX else NO_TIME
 
 
-def _reason_of_no_time(envelope: sonar.Envelope) -> str:
+def _time_error(envelope: sonar.Envelope) -> str:
     text = (envelope.errors[0] if envelope.data is None else envelope.data.attributes).time
     if not text:
         return "the time is missing"
-    return f"the time {text} is outside of 1678 to 2262, which line protocol can hold"
+    return f"the time {text} is outside of 1678 to 2262, the range of line protocol"
 
 
 def _event(
@@ -317,10 +317,10 @@ _NO_NODES = frozenset({(), ("None assigned",)})
 
 
 def job_of(cluster: str, record: SlurmJob, shared: Shared = "none") -> Job | None:
-    """Return what a record says of a job; None for a step, which adds nothing.
+    """Return the job of a record; None for a step, which adds nothing.
 
-    `shared` is for jobs of which the record does not say whether their nodes are shared. Hardware
-    threads and accelerators have Slurm's numbers.
+    `shared` is for records without that field. Hardware threads and accelerators have Slurm's
+    numbers.
 
     Raises DataError if the record does not identify a job, or its nodes cannot be read.
     """
@@ -331,7 +331,7 @@ def job_of(cluster: str, record: SlurmJob, shared: Shared = "none") -> Job | Non
     names = [] if record.nodes in _NO_NODES else expand(",".join(record.nodes))
     parts = [_allocation(text) for text in record.gres_detail if text.startswith("Nodes=")]
     allocated = record.allocated_resources or (record.sacct.AllocTRES if record.sacct else "")
-    # What Slurm adds to a state, as in "CANCELLED by 1000", is left out.
+    # Slurm's additions to a state, as in "CANCELLED by 1000", are dropped.
     state, has_run = record.job_state.partition(" ")[0], bool(record.start_time and record.end_time)
     return Job(
         cluster=cluster,

@@ -46,17 +46,17 @@ class _GpuCodes(NamedTuple):
 class _JobCodes:
     """A job's series codes."""
 
-    __slots__ = ("cards", "floats", "ints", "tags")
+    __slots__ = ("floats", "gpus", "ints", "tags")
 
     def __init__(self, tags: Mapping[str, str], columns: LinesBuilder) -> None:
         self.tags = tags
         self.floats = _codes(columns, metrics.JOB_FLOATS, tags)
         self.ints = _codes(columns, metrics.JOB_INTS, tags)
-        self.cards: dict[str, Codes] = {}
+        self.gpus: dict[str, Codes] = {}
 
 
 class NodeCounters(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A node's counters in its last sample, by which those of its next one grow."""
+    """A node's counters in its last sample, from which the next one's growth is computed."""
 
     time: int = 0
     """In nanoseconds; 0 before the first sample, and after a reboot."""
@@ -65,7 +65,7 @@ class NodeCounters(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     booted: int | None = None
     cpus: tuple[int, ...] = ()
     disks: dict[str, tuple[int, ...]] = {}
-    jobs: dict[JobKey, sums.Seen] = {}
+    jobs: dict[JobKey, sums.ProcessSnapshot] = {}
 
 
 class NodeSamples:
@@ -89,7 +89,7 @@ class NodeSamples:
         self._is_early = False
 
     def fits(self, columns: LinesBuilder) -> bool:
-        """Return whether the series codes are those of the table that is written to."""
+        """Return whether the series codes belong to the table that is written to."""
         return self._table is columns.table
 
     @property
@@ -112,7 +112,7 @@ class NodeSamples:
         newest: int,
         batch_only: bool,
     ) -> None:
-        """Write a sample's metrics, but for jobs that are no batch jobs where `batch_only`.
+        """Write a sample's metrics; with `batch_only` only of batch jobs, besides the node's.
 
         A sample after `newest` has no gains: one wrong clock would leave all later ones without.
         """
@@ -240,19 +240,19 @@ class NodeSamples:
     def _add_jobs(
         self,
         jobs: Sequence[sonar.SampleJob],
-        before: Mapping[JobKey, sums.Seen],
+        before: Mapping[JobKey, sums.ProcessSnapshot],
         seconds: float,
         columns: LinesBuilder,
         capacity: "_Capacity",
         *,
         idle: Container[str],
         late: bool,
-    ) -> dict[JobKey, sums.Seen]:
-        """Write the jobs' metrics; return their counters, which grow by the next sample.
+    ) -> dict[JobKey, sums.ProcessSnapshot]:
+        """Write the jobs' metrics; return their counters for the next sample.
 
         Without `seconds` it is the first sample of the node, where only ``cpu_avg`` is known; one
-        that is `late` has only levels. Of a job's use of a card, 0 stands for unknown too: only on
-        the `idle` cards it is known to be 0.
+        that is `late` has only levels. A job's use of a GPU is also 0 if unknown: only on the
+        `idle` GPUs 0 is a value.
         """
         known, codes, now = self._jobs, {}, {}
         int_codes, ints = columns.ints.codes, columns.ints.values
@@ -263,7 +263,7 @@ class NodeSamples:
             int_codes += of_job.ints
             ints += sums.levels(job.processes)
             if seconds:
-                seen = now[key] = sums.seen(job.processes)
+                seen = now[key] = sums.snapshot(job.processes)
                 growth = sums.growth(before.get(key, _NOTHING), seen, job.processes)
                 _, read, written = map(sum, zip(growth.lasting, growth.new, strict=True))
                 float_codes += of_job.floats[:1]
@@ -272,13 +272,13 @@ class NodeSamples:
                     float_codes += of_job.floats[1:]
                     floats += (1024 * read / seconds, 1024 * written / seconds)
             elif not late:
-                now[key] = sums.seen(job.processes)
+                now[key] = sums.snapshot(job.processes)
                 float_codes += of_job.floats[:1]
                 floats.append(min(sums.average(job.processes), capacity.maximum))
-            for uuid, (util, memory, share) in sums.card_sums(job.processes).items():
-                card = of_job.cards.get(uuid) or _codes_of_card(of_job, uuid, columns)
+            for uuid, (util, memory, share) in sums.gpu_sums(job.processes).items():
+                gpu = of_job.gpus.get(uuid) or _codes_of_job_gpu(of_job, uuid, columns)
                 is_known = (util or uuid in idle, memory, share or memory)
-                float_codes += array("i", compress(card, is_known))
+                float_codes += array("i", compress(gpu, is_known))
                 floats += compress((util, memory * _JOB_GPU_MEMORY.scale, share), is_known)
         if not late:
             self._jobs = codes
@@ -290,11 +290,11 @@ class NodeSamples:
         return _JobCodes({**self._tags, "stype": "job", "stype-id": number, "user": user}, columns)
 
 
-_NOTHING = sums.Seen()
+_NOTHING = sums.ProcessSnapshot()
 
 
 class _Capacity(NamedTuple):
-    """What a job may have used at most, in percent of a hardware thread."""
+    """Upper bound of a job's use, in percent of a hardware thread."""
 
     maximum: float
     is_measured: bool = False
@@ -313,7 +313,7 @@ class _Capacity(NamedTuple):
 
 
 def _capacity(cpus: int, used: float | None, seconds: float) -> _Capacity:
-    """Return a job's bound: what was used, of which each processor reports only whole seconds."""
+    """Return a job's bound: the processor time used, which processors report in whole seconds."""
     maximum = 100.0 * cpus or math.inf
     if used is None or not seconds:
         return _Capacity(maximum)
@@ -342,9 +342,9 @@ def _merged(jobs: Sequence[sonar.SampleJob]) -> Sequence[sonar.SampleJob]:
     ]
 
 
-def _codes_of_card(job: _JobCodes, uuid: str, columns: LinesBuilder) -> Codes:
+def _codes_of_job_gpu(job: _JobCodes, uuid: str, columns: LinesBuilder) -> Codes:
     tags = {**job.tags, "type": "accelerator", "type-id": uuid}
-    codes = job.cards[uuid] = _codes(columns, metrics.JOB_GPU, tags)
+    codes = job.gpus[uuid] = _codes(columns, metrics.JOB_GPU, tags)
     return codes
 
 
@@ -356,7 +356,7 @@ def _add_known(
     *,
     no_zeroes: bool = False,
 ) -> None:
-    """Add values but for zeroes that stand for unknown ones."""
+    """Add values, except zeroes that mean unknown."""
     known = [
         value != 0 or (row.zero and not no_zeroes) for row, value in zip(rows, values, strict=True)
     ]

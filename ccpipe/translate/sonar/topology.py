@@ -18,7 +18,7 @@ _NODE = {
     "memory": "memory",
     "numa_nodes": "memoryDomains",
 }
-_CARD = {
+_GPU = {
     "index": "index",
     "uuid": "id",
     "address": "address",
@@ -38,18 +38,17 @@ _CARD = {
 
 
 def topology_payload(node: SysinfoAttributes) -> str:
-    cards = [
-        Accelerator(**{key: getattr(card, name) for name, key in _CARD.items()})
-        for card in node.cards
+    gpus = [
+        Accelerator(**{key: getattr(gpu, name) for name, key in _GPU.items()}) for gpu in node.cards
     ]
     known = {key: getattr(node, name) for name, key in _NODE.items()}
-    return msgspec.json.encode(TopologyEvent(**known, accelerators=cards)).decode()
+    return msgspec.json.encode(TopologyEvent(**known, accelerators=gpus)).decode()
 
 
 def sysinfo(event: TopologyEvent, time: str) -> SysinfoAttributes:
-    cards = tuple(
-        SysinfoGpuCard(**{name: getattr(card, key) for name, key in _CARD.items()})
-        for card in event.accelerators
+    gpus = tuple(
+        SysinfoGpuCard(**{name: getattr(gpu, key) for name, key in _GPU.items()})
+        for gpu in event.accelerators
     )
     known = {name: getattr(event, key) for name, key in _NODE.items()}
-    return SysinfoAttributes(time=time, **known, cards=cards)
+    return SysinfoAttributes(time=time, **known, cards=gpus)

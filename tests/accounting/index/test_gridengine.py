@@ -1,4 +1,4 @@
-"""``ccpipe acct index``: one job found without reading the files, whatever became of them."""
+"""``ccpipe acct index``: a job is found without reading the files, even if moved or deleted."""
 
 import gzip
 import itertools
@@ -46,16 +46,16 @@ def found(acct: Acct, *arguments: object) -> list[tuple[int, int, int]]:
     return [(row["JOB"], row["TASK"], row["LINE"]) for row in rows]
 
 
-def test_a_job_is_found_by_its_number(acct: Acct, file: Path, index: Path) -> None:
-    """It is what reading the whole file would find, the line numbers included."""
+def test_index_finds_job_by_number(acct: Acct, file: Path, index: Path) -> None:
+    """Same result as reading the whole file, including line numbers."""
     for number in (1, 1234, RECORDS // 2):
         by_reading = found(acct, file, "-j", number)
         assert found(acct, "-j", number, "--index", index) == by_reading
         assert [task for _, task, _ in by_reading] == [1, 2]
 
 
-def test_the_file_itself_is_read_at_the_place_only(acct: Acct, file: Path, index: Path) -> None:
-    """All other lines may be garbage: nobody looks at them."""
+def test_index_reads_file_only_at_position(acct: Acct, file: Path, index: Path) -> None:
+    """All other lines may be garbage."""
     payload = file.read_bytes()
     place = payload.index(b":job:4000:")
     first = payload.index(b"all.q")
@@ -65,22 +65,22 @@ def test_the_file_itself_is_read_at_the_place_only(acct: Acct, file: Path, index
     assert [job for job, _, _ in found(acct, "-j", 4000, "--index", index)] == [4000, 4000]
 
 
-def test_filters_hold_for_indexed_jobs_too(acct: Acct, index: Path) -> None:
-    """A task or owner that does not fit is not found."""
+def test_index_applies_filters(acct: Acct, index: Path) -> None:
+    """A task or owner that does not match is not found."""
     assert found(acct, "-j", 7, "-t", 2, "--index", index) == [(7, 2, 18)]
     missing = acct("-j", 7, "-u", "ben", "--index", index)
     assert (missing.code, missing.err) == (1, "error: job 7 not found\n")
 
 
-def test_what_came_after_the_index_is_found(acct: Acct, file: Path, index: Path) -> None:
-    """The end of the file that is not indexed yet is read."""
+def test_index_lookup_reads_new_end_of_file(acct: Acct, file: Path, index: Path) -> None:
+    """The part written after indexing is read."""
     with file.open("a") as stream:
         stream.write(lines(range(70_000, 70_003)))
     assert found(acct, "-j", 70_001, "--index", index) == [(70_001, 1, 10_007), (70_001, 2, 10_008)]
 
 
-def test_indexing_again_goes_on_where_it_ended(acct: Acct, file: Path, index: Path) -> None:
-    """A half-written line is left for the next time; then it is in, and nothing is twice."""
+def test_index_update_continues_at_end(acct: Acct, file: Path, index: Path) -> None:
+    """An incomplete line is left for the next update; nothing is indexed twice."""
     more = lines(range(70_000, 70_002))
     for piece in (more[:500], more[500:]):
         with file.open("a") as stream:
@@ -91,8 +91,8 @@ def test_indexing_again_goes_on_where_it_ended(acct: Acct, file: Path, index: Pa
     assert len(list(index.iterdir())) == 1
 
 
-def test_a_rotated_file_is_known_again(acct: Acct, file: Path, index: Path) -> None:
-    """Renamed, and packed, it is found by what it begins with; a new file takes its name."""
+def test_index_recognizes_rotated_file(acct: Acct, file: Path, index: Path) -> None:
+    """Renamed and compressed, it is identified by its beginning; a new file has its name."""
     file.rename(file.with_name("accounting.0"))
     file.write_text(HEAD + lines(range(90_000, 90_002)))
     assert [job for job, _, _ in found(acct, "-j", 1234, "--index", index)] == [1234, 1234]
@@ -106,8 +106,8 @@ def test_a_rotated_file_is_known_again(acct: Acct, file: Path, index: Path) -> N
         assert [job for job, _, _ in found(acct, "-j", number, "--index", index)] == [number] * 2
 
 
-def test_packed_files_are_found_in_without_unpacking(acct: Acct, file: Path) -> None:
-    """Their lines are in the index, so that they may even be gone."""
+def test_index_finds_records_of_compressed_files(acct: Acct, file: Path) -> None:
+    """Their lines are in the index, so the files may even be deleted."""
     packed = file.with_name("old.gz")
     packed.write_bytes(gzip.compress(file.read_bytes()))
     directory = file.parent / "index"
@@ -117,25 +117,25 @@ def test_packed_files_are_found_in_without_unpacking(acct: Acct, file: Path) -> 
     assert found(acct, "-j", 4321, "--index", directory) == [(4321, 1, 8645), (4321, 2, 8646)]
 
 
-def test_a_file_that_is_gone_is_told(acct: Acct, file: Path, index: Path) -> None:
-    """A place that cannot be looked at is a problem, not silence."""
+def test_index_reports_missing_file(acct: Acct, file: Path, index: Path) -> None:
+    """An unreadable position is a problem, not silently skipped."""
     file.unlink()
     gone = acct("-j", 4321, "--index", index)
     assert gone.code == 65
     assert f"{file}: job 4321 is not at its position in the index" in gone.err
 
 
-def test_a_copy_is_not_indexed_twice(acct: Acct, file: Path, index: Path) -> None:
-    """Two files with the same first record would give every job twice."""
+def test_index_rejects_copy(acct: Acct, file: Path, index: Path) -> None:
+    """Two files with the same first record would duplicate every job."""
     copy = file.with_name("copy")
     copy.write_bytes(file.read_bytes())
     refused = acct("index", copy, "--to", index)
     assert refused.code == 65
-    assert f"{copy}: it begins as {file} does, which is indexed: a copy?" in refused.err
+    assert f"{copy}: same beginning as {file}, already indexed (a copy?)" in refused.err
 
 
-def test_files_that_are_not_indexed_are_read(acct: Acct, file: Path, index: Path) -> None:
-    """What is named on the command line counts, whether indexed or not."""
+def test_index_lookup_reads_files_not_indexed(acct: Acct, file: Path, index: Path) -> None:
+    """Files named on the command line count, indexed or not."""
     other = file.with_name("other.jsonl")
     record = {"job_number": 5, "start_time": 0, "end_time": 0, "failed": 0, "exit_status": 0}
     other.write_text(json.dumps(record) + "\n")
@@ -143,45 +143,44 @@ def test_files_that_are_not_indexed_are_read(acct: Acct, file: Path, index: Path
     assert jobs == [(5, 1, 13), (5, 2, 14), (5, 0, 1)]
 
 
-def test_bad_lines_are_told_once(acct: Acct, file: Path) -> None:
-    """The first run tells them with line, offset and reason; the next does not read them again."""
+def test_index_reports_bad_lines_once(acct: Acct, file: Path) -> None:
+    """With line, offset and reason; the next update does not read them again."""
     size = file.stat().st_size
     with file.open("a") as stream:
         stream.write("nonsense\n")
     directory = file.parent / "index"
     first = acct("index", file, "--to", directory)
     assert first.code == 65
-    assert f"{file}:10005: offset {size}: 1 fields where a record has 43 at least" in first.err
+    assert f"{file}:10005: offset {size}: 1 fields, expected at least 43" in first.err
     assert acct("index", file, "--to", directory).code == 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["-j", "1"], "no index there"),
+        (["-j", "1"], "no index; create it with"),
         (["--by", "owner"], "--index finds jobs by number"),
         (["-j", "name"], "--index finds jobs by number"),
     ],
 )
-def test_what_an_index_cannot_do_is_refused(
+def test_index_lookup_requires_job_numbers_and_index(
     acct: Acct, tmp_path: Path, arguments: list[str], reason: str
 ) -> None:
-    """Only job numbers are indexed, and only where there is an index."""
     shown = acct(*arguments, "--index", tmp_path / "nothing")
     assert shown.code == 64
     assert reason in shown.err
 
 
-def test_a_file_that_is_no_index_is_named(acct: Acct, tmp_path: Path) -> None:
-    """Damage is told with the file's name."""
+def test_index_reports_damaged_index(acct: Acct, tmp_path: Path) -> None:
+    """With the file's name."""
     (tmp_path / "a.parquet").write_bytes(b"no parquet")
     shown = acct("-j", "1", "--index", tmp_path)
     assert shown.code == 65
-    assert "a.parquet: no index of accounting" in shown.err
+    assert "a.parquet: not an index of accounting" in shown.err
 
 
-def test_wrapped_job_numbers_are_all_found(acct: Acct, file: Path, index: Path) -> None:
-    """When the numbers begin again, a job number means several jobs."""
+def test_index_finds_all_jobs_of_wrapped_number(acct: Acct, file: Path, index: Path) -> None:
+    """When job numbers restart, a number means several jobs."""
     with file.open("a") as stream:
         stream.write(lines(itertools.chain(range(1, 3)), owner="ben"))
     assert acct("index", file, "--to", index).code == 0

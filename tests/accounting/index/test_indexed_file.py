@@ -1,4 +1,4 @@
-"""Which file an index is of, and that it is replaced as a whole."""
+"""Identification of indexed files, and atomic replacement of indexes."""
 
 import gzip
 from pathlib import Path
@@ -23,8 +23,8 @@ def indexed(path: Path, directory: Path) -> Path:
     return target
 
 
-def test_a_file_keeps_its_id(tmp_path: Path) -> None:
-    """When it grows, is renamed or compressed; comments do not count, half a line is none."""
+def test_identify_is_stable(tmp_path: Path) -> None:
+    """When it grows, is renamed or compressed; comments and incomplete lines do not count."""
     path = tmp_path / "accounting"
     path.write_bytes(b"# comment\n\nfirst record\nsecond record\n")
     known = identify(path)
@@ -38,8 +38,8 @@ def test_a_file_keeps_its_id(tmp_path: Path) -> None:
     assert identify(path) is None
 
 
-def test_what_is_noted_is_read(tmp_path: Path) -> None:
-    """And what is no index is named."""
+def test_index_note_round_trips(tmp_path: Path) -> None:
+    """Other files are rejected by name."""
     path = tmp_path / "accounting"
     path.write_bytes(b"record\n")
     target = indexed(path, tmp_path / "index")
@@ -47,12 +47,12 @@ def test_what_is_noted_is_read(tmp_path: Path) -> None:
     other = tmp_path / "other.parquet"
     pq.write_table(pa.table({"x": [1]}), other)
     for index in (other, path, tmp_path / "none"):
-        with pytest.raises(DataError, match="no index of accounting"):
+        with pytest.raises(DataError, match="not an index of accounting"):
             read_note(index)
 
 
-def test_an_index_is_replaced_when_it_is_whole(tmp_path: Path) -> None:
-    """A failure leaves the one before, and no other file."""
+def test_index_is_replaced_atomically(tmp_path: Path) -> None:
+    """A failure leaves the previous one, and no other file."""
     target = tmp_path / "x.parquet"
     target.write_bytes(b"before")
     with pytest.raises(KeyError), replaced(target, SCHEMA):

@@ -52,10 +52,10 @@ def found(acct: Acct, *arguments: object) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("job", ["1", "123", "124", str(JOBS), "13_3", "17", "22"])
-def test_a_job_is_found_as_if_all_were_read(
+def test_sacct_index_equals_reading_all_rows(
     acct: Acct, file: Path, index: Path, tmp_path: Path, job: str
 ) -> None:
-    """Also the tasks of an array, and the runs of a job that was queued again."""
+    """Also for array tasks, and all runs of a requeued job."""
     captured = tmp_path / "captured.txt"
     captured.write_bytes(gzip.decompress(CAPTURED.read_bytes()))
     acct("index", captured, "--to", index)
@@ -69,7 +69,7 @@ def test_a_job_is_found_as_if_all_were_read(
     assert sorted(map(json.dumps, by_index)) == sorted(map(json.dumps, by_reading)) != []
 
 
-def test_only_the_place_is_read(acct: Acct, file: Path, index: Path) -> None:
+def test_sacct_index_reads_file_only_at_position(acct: Acct, file: Path, index: Path) -> None:
     """All other rows but the last may be garbage."""
     payload = file.read_bytes()
     first, place, last = (payload.index(f"\n{n}|".encode()) + 1 for n in (2, 400, JOBS))
@@ -80,8 +80,8 @@ def test_only_the_place_is_read(acct: Acct, file: Path, index: Path) -> None:
     assert [row["JobIDRaw"] for row in found(acct, "-j", 400, "--index", index)] == [400]
 
 
-def test_what_came_after_the_index_is_found(acct: Acct, file: Path, index: Path) -> None:
-    """Also a further step of the last run that was there."""
+def test_sacct_index_lookup_reads_new_end_of_file(acct: Acct, file: Path, index: Path) -> None:
+    """Also another step of the last run."""
     with file.open("a") as end:
         end.write(f"{JOBS}.1|{JOBS}.1|s|COMPLETED|1\n" + lines(JOBS + 1, JOBS + 3))
     assert [row["ElapsedRaw"] for row in found(acct, "-j", JOBS + 2, "--index", index)] == [502]
@@ -89,10 +89,10 @@ def test_what_came_after_the_index_is_found(acct: Acct, file: Path, index: Path)
     assert "502 runs" in acct("index", file, "--to", index).err
 
 
-def test_a_file_that_was_moved_or_compressed_is_found(
+def test_sacct_index_recognizes_moved_or_compressed_file(
     acct: Acct, file: Path, index: Path, tmp_path: Path
 ) -> None:
-    """It is known by what it holds."""
+    """It is identified by its contents."""
     moved = shutil.move(file, tmp_path / "elsewhere")
     assert len(found(acct, moved, "-j", 77, "--index", index)) == 1
     packed = tmp_path / "rows.txt.gz"
@@ -103,15 +103,15 @@ def test_a_file_that_was_moved_or_compressed_is_found(
     assert [row["JobIDRaw"] for row in found(acct, "-j", JOBS, "--index", index)] == [JOBS]
 
 
-def test_a_copy_is_refused(acct: Acct, file: Path, index: Path, tmp_path: Path) -> None:
+def test_sacct_index_rejects_copy(acct: Acct, file: Path, index: Path, tmp_path: Path) -> None:
     """Its jobs would be found twice."""
     shutil.copy(file, tmp_path / "copy.txt")
     shown = acct("index", tmp_path / "copy.txt", "--to", index)
     assert (shown.code, "a copy?" in shown.err) == (65, True)
 
 
-def test_rows_that_are_gone_are_reported(acct: Acct, file: Path, index: Path) -> None:
-    """With the file that held them; the exit code is that of bad data."""
+def test_sacct_index_reports_missing_rows(acct: Acct, file: Path, index: Path) -> None:
+    """With their file; the exit code is for bad data."""
     file.unlink()
     shown = acct("sacct", "-j", 7, "--index", index)
     assert shown.code == 65
@@ -121,15 +121,14 @@ def test_rows_that_are_gone_are_reported(acct: Acct, file: Path, index: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "code"), [(["-j", "4711000"], 1), (["-j", "name"], 64), (["-u", "anna"], 64)]
 )
-def test_what_an_index_cannot_find(
+def test_sacct_index_reports_unknown_job_and_invalid_number(
     acct: Acct, index: Path, arguments: list[str], code: int
 ) -> None:
-    """A job that is not there, and what is no number."""
     assert acct("sacct", *arguments, "--index", index).code == code
 
 
-def test_indexes_of_both_schedulers_share_a_directory(acct: Acct, index: Path) -> None:
-    """Each looks into its own."""
+def test_indexes_of_both_schedulers_share_directory(acct: Acct, index: Path) -> None:
+    """Each lookup uses its own."""
     accounting = TEST_DATA / "gridengine" / "accounting"
     assert acct("index", accounting, "--to", index).code == 0
     assert acct("-j", 141, "--index", index).code == 0
@@ -140,16 +139,15 @@ def test_indexes_of_both_schedulers_share_a_directory(acct: Acct, index: Path) -
     assert acct("sacct", "-j", 7, "--index", empty).code == 64
 
 
-def test_what_holds_rows(tmp_path: Path) -> None:
-    """The names of sacct's columns come first."""
+def test_has_rows_detects_header_of_sacct(tmp_path: Path) -> None:
     for text, holds in ((HEAD, True), ("JobIDRaw\x1fState\n", True), ("a|b\n", False), ("", False)):
         (tmp_path / "file").write_text(text)
         assert has_rows(tmp_path / "file") is holds
 
 
 @given(st.integers(), st.integers(9, 400))
-def test_runs_are_cut_where_they_begin(seed: int, piece: int) -> None:
-    """However the bytes come: each run's rows are those from its place to the next one's."""
+def test_sacct_index_splits_runs_at_their_rows(seed: int, piece: int) -> None:
+    """For any chunks: a run's rows are from its position to the next one's."""
     chance = random.Random(seed)
     runs = [lines(n, n) for n in chance.sample(range(1, 100), 4)]
     payload = "".join(runs).encode()

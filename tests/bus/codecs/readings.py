@@ -1,4 +1,4 @@
-"""Records of a type that ccpipe does not know, and their codec, as somebody else writes them."""
+"""Records of a type that ccpipe does not know, and their codec, as a third party writes them."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,10 +1,10 @@
-"""Records are held to the subject that they came on."""
+"""Records are checked against the subject of their message."""
 
 from typing import NamedTuple
 
 import pytest
 
-from ccpipe.bus.codecs.identity import HeldToSubject
+from ccpipe.bus.codecs.identity import SubjectCheckingCodec
 from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.codecs.sonar import SonarCodec
 from ccpipe.bus.subjects import Subjects
@@ -31,7 +31,7 @@ class Message(NamedTuple):
 
 
 def decoded(*messages: Message) -> tuple[list[str], list[str]]:
-    held = HeldToSubject(LineCodec(), SUBJECTS, ["metrics", "events"])
+    held = SubjectCheckingCodec(LineCodec(), SUBJECTS, ["metrics", "events"])
     batches = [records for records, _ in held.decode(messages) if isinstance(records, Lines)]
     return (
         [record.hostname for records in batches for record in records],
@@ -39,8 +39,8 @@ def decoded(*messages: Message) -> tuple[list[str], list[str]]:
     )
 
 
-def test_a_node_speaks_for_itself() -> None:
-    """What is on its own subject passes, though the cluster's name holds a dot."""
+def test_codec_accepts_records_of_node_in_subject() -> None:
+    """Records that match their subject pass, even if the cluster's name contains a dot."""
     assert decoded(Message("fox%2Eno.metrics.n1", GOOD)) == (["n1"], [])
     event = b'nodestate,cluster=fox.no,hostname=n1,type=node event="up" 1740027951\n'
     assert decoded(Message("fox%2Eno.events.nodestate.n1", event)) == (["n1"], [])
@@ -56,18 +56,18 @@ def test_a_node_speaks_for_itself() -> None:
         b'job,cluster=fox.no,hostname=n1,function=start event="{}" 1740027951\n',
     ],
 )
-def test_what_it_says_of_others_is_rejected(line: bytes) -> None:
-    """Another node, another cluster, another kind of message: that line alone, with the reason."""
+def test_codec_rejects_lines_that_do_not_match_their_subject(line: bytes) -> None:
+    """Only the line of another node, cluster or kind of message is rejected, with the reason."""
     accepted, reasons = decoded(Message("fox%2Eno.metrics.n1", GOOD + line))
     assert accepted == ["n1"]
     [reason] = reasons
     assert reason.startswith("arrived on fox%2Eno.metrics.n1, but belongs on")
 
 
-def test_the_original_line_is_kept_for_the_dead_letter() -> None:
-    """With its number in the payload, beside lines that cannot be read at all."""
+def test_codec_keeps_original_line_for_dead_letter() -> None:
+    """With its number in the payload, along with lines that cannot be decoded."""
     line = GOOD.replace(b"n1", b"n2")
-    held = HeldToSubject(LineCodec(), SUBJECTS, ["metrics"])
+    held = SubjectCheckingCodec(LineCodec(), SUBJECTS, ["metrics"])
     message = Message("fox%2Eno.metrics.n1", GOOD + line + b"broken value=\n")
     [(batch, count)] = list(held.decode([message]))
     assert count == 1
@@ -77,12 +77,12 @@ def test_the_original_line_is_kept_for_the_dead_letter() -> None:
     ]
 
 
-def test_envelopes_are_held_too() -> None:
+def test_codec_rejects_envelopes_that_do_not_match_their_subject() -> None:
     text = (
         b'{"meta":{"producer":"sonar","version":"0.17.0"},"data":{"type":"sample","attributes":'
         b'{"time":"2026-01-01T00:00:00Z","cluster":"fox.no","node":"n1"}}}'
     )
-    held = HeldToSubject(SonarCodec(), SUBJECTS, ["sonar"])
+    held = SubjectCheckingCodec(SonarCodec(), SUBJECTS, ["sonar"])
     messages = [Message(f"fox%2Eno.sonar.sample.{node}", text) for node in ("n1", "n2")]
     good, bad = [batch for batch, _ in held.decode(messages)]
     assert (len(good), good.rejected) == (1, [])
@@ -91,6 +91,6 @@ def test_envelopes_are_held_too() -> None:
     assert "belongs on fox%2Eno.sonar.sample.n1" in bad.rejected[0].reason
 
 
-def test_subjects_without_the_node_hold_nothing() -> None:
+def test_codec_requires_subjects_with_hostname() -> None:
     with pytest.raises(ConfigError, match=r"needs \{hostname\} in bus.subjects.metrics"):
-        HeldToSubject(LineCodec(), Subjects.of(Site(cluster="fritz")), ["metrics"])
+        SubjectCheckingCodec(LineCodec(), Subjects.of(Site(cluster="fritz")), ["metrics"])

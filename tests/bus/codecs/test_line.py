@@ -45,7 +45,7 @@ def origins(records: Lines) -> list[str]:
 @given(payloads)
 @example([b"m,t=x\\", b"m value=1 5"])
 @example([b'e event="open', b'rest" 9'])
-def test_joined_payloads_give_what_each_gives_alone(payloads: list[bytes]) -> None:
+def test_codec_decodes_joined_payloads_as_single_ones(payloads: list[bytes]) -> None:
     """The same records with the same origins, the same rejected lines, and each message once."""
     messages = [Delivered(f"s{i}", payload, 7 + i) for i, payload in enumerate(payloads)]
     found, rejected, total = [], [], 0
@@ -65,7 +65,7 @@ def test_joined_payloads_give_what_each_gives_alone(payloads: list[bytes]) -> No
     assert total == len(messages)
 
 
-def test_small_messages_are_decoded_together() -> None:
+def test_codec_decodes_small_messages_together() -> None:
     """A thousand one-line messages make one batch, and large ones stay below the bound."""
     small = [Delivered("s", b"m value=%d %d" % (i, i)) for i in range(1, 1001)]
     assert [count for _, count in LineCodec().decode(small)] == [1000]
@@ -73,7 +73,7 @@ def test_small_messages_are_decoded_together() -> None:
     assert [count for _, count in LineCodec().decode(large)] == [2, 2]
 
 
-def test_events_may_have_another_precision_than_metrics() -> None:
+def test_codec_decodes_events_with_their_own_precision() -> None:
     """cc-lib's receivers read nanoseconds, cc-metric-store seconds; also on one subject."""
     tags = {"hostname": "a", "type": "node"}
     records = [
@@ -92,8 +92,8 @@ def test_events_may_have_another_precision_than_metrics() -> None:
     assert plain.count(b" 1740027951000\n") == 3
 
 
-def test_the_events_of_a_job_are_alone_in_their_message() -> None:
-    """Start and stop that follow each other share it, whatever the bounds; others never do."""
+def test_codec_puts_events_of_one_job_in_their_own_message() -> None:
+    """Consecutive start and stop share a message, whatever the bounds; other events do not."""
     tags = {"hostname": "a", "type": "node"}
 
     def job(number: int, function: str) -> Message:
@@ -117,10 +117,10 @@ def test_the_events_of_a_job_are_alone_in_their_message() -> None:
     st.sampled_from(["{cluster}.metrics", "{cluster}.metrics.{hostname}", "flat", "m.{name}"]),
     st.sampled_from(["s", "ns"]),
 )
-def test_columns_are_published_as_messages_are(
+def test_codec_encodes_columns_and_messages_alike(
     batches: list[list[Message]], template: str, event_precision: Any
 ) -> None:
-    """On the same subjects, in the same payloads, whatever the codec has seen before."""
+    """On the same subjects, in the same payloads, whatever the codec encoded before."""
     given_subjects: dict[str, Any] = {"metrics": template, "events": "{cluster}.metrics"}
     subjects = Subjects.of(Site(bus=Bus(subjects=given_subjects)))
     packing = Packing(3, 200, 10_000)
@@ -135,8 +135,8 @@ def test_columns_are_published_as_messages_are(
         )
 
 
-def test_a_control_request_is_not_published_as_data() -> None:
-    """Whoever may write metrics over HTTP or into a file cannot have a bridge command a node."""
+def test_codec_rejects_control_requests() -> None:
+    """A user who may write metrics over HTTP or to a file cannot make a bridge control a node."""
     tags = {"hostname": "n1", "type": "node"}
     request = control_request("interval", node="n1", value="9s")
     records = to_lines([metric("m", 1.0, time=10**9, tags=tags), request])
@@ -145,10 +145,10 @@ def test_a_control_request_is_not_published_as_data() -> None:
 
 
 @given(st.lists(st.binary(min_size=1, max_size=30)), st.integers(1, 5), st.integers(1, 60))
-def test_packing_keeps_every_line_in_order_and_within_bounds(
+def test_packing_keeps_lines_in_order_and_within_bounds(
     lines: list[bytes], maximum: int, size: int
 ) -> None:
-    """Payloads joined again are the lines; only a line that is itself too long goes beyond."""
+    """The joined payloads equal the lines; only a line that is itself too long exceeds a bound."""
     payloads = list(pack(lines, maximum, size))
     assert b"".join(payloads) == b"".join(lines)
     assert all(len(payload) <= size or payload in lines for payload in payloads)
@@ -156,8 +156,8 @@ def test_packing_keeps_every_line_in_order_and_within_bounds(
 
 
 @pytest.mark.parametrize("size", [65536, 60, 30, 5])
-def test_many_lines_for_one_subject_keep_within_both_bounds(size: int) -> None:
-    """They are encoded a message at a time: every line once, in order, at most as many as said."""
+def test_codec_keeps_both_bounds_for_many_lines_of_one_subject(size: int) -> None:
+    """Every line is encoded once, in order, with at most `max_records` lines per message."""
     records = to_lines([metric("m", number, time=10**9, tags={}) for number in range(20)])
     packing = Packing(3, size, 65536)
     payloads = [each for _, each in LineCodec().encode(records, Subjects.of(Site()), packing)]
@@ -167,8 +167,8 @@ def test_many_lines_for_one_subject_keep_within_both_bounds(size: int) -> None:
     assert all(len(each) <= size for each, count in zip(payloads, counts, strict=True) if count > 1)
 
 
-def test_the_work_for_a_message_of_bad_lines_is_bounded() -> None:
-    """So many are looked at; the rest is kept as it is, and counted."""
+def test_codec_diagnoses_limited_number_of_bad_lines() -> None:
+    """The remaining lines are kept as they are, and counted."""
     payload = b"x\n" * (MAX_REJECTED + 1000)
     for messages in ([payload], [payload, b"m value=1 5"]):
         lines, _ = next(iter(LineCodec().decode([Delivered("s", each) for each in messages])))
@@ -178,8 +178,8 @@ def test_the_work_for_a_message_of_bad_lines_is_bounded() -> None:
         assert sum(letter.lines for letter in dead_letters_of(rejected, "s")) == MAX_REJECTED + 1000
 
 
-def test_each_message_goes_where_its_own_tags_and_name_say() -> None:
-    """Also where it follows others of the same node: by name, by cluster, by node."""
+def test_codec_chooses_subject_by_tags_and_name_of_each_message() -> None:
+    """Also after other messages of the same node: by name, by cluster, by node."""
     tags = [{"cluster": "a", "hostname": "n1"}, {"cluster": "b", "hostname": "n1"}, {}]
     metrics = [metric(name, 1.0, time=10**9, tags=each) for each in tags for name in ("x", "y")]
     records = to_lines([*metrics, log("c", "info", "t", time=10**9, tags=tags[0])])

@@ -1,4 +1,4 @@
-"""Codecs meet one protocol, whoever brings them: any broker can carry any payload."""
+"""All codecs implement one protocol: any broker can transport any payload."""
 
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ RECORDS: dict[str, Any] = {"line": to_lines(METRICS), "sonar": Envelopes([SAMPLE
 
 
 class Delivered(NamedTuple):
-    """What a broker hands over."""
+    """A message as delivered by a broker."""
 
     subject: str
     payload: bytes
@@ -34,12 +34,12 @@ def codec(name: str) -> Codec[Any]:
 
 
 def test_every_codec_is_tested_here() -> None:
-    """A new one joins by its records."""
+    """A new codec is added with its records."""
     assert set(entry_points("codecs")) == set(RECORDS)
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_what_is_encoded_is_what_is_decoded(name: str) -> None:
+def test_codec_decodes_what_it_encoded(name: str) -> None:
     """In order; payloads stay below the size, and every message is accounted for."""
     packing = Packing(lines=7, size=2**16, limit=2**20)
     encoded = list(codec(name).encode(RECORDS[name], SUBJECTS, packing))
@@ -54,13 +54,13 @@ def test_what_is_encoded_is_what_is_decoded(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_a_record_beyond_the_brokers_limit_is_refused(name: str) -> None:
+def test_codec_rejects_record_beyond_size_limit(name: str) -> None:
     with pytest.raises((RejectedError, EncodeError)):
         list(codec(name).encode(RECORDS[name], SUBJECTS, Packing(lines=1, size=8, limit=8)))
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_bytes_that_are_none_are_rejected_and_not_raised(name: str) -> None:
+def test_codec_rejects_invalid_bytes_without_raising(name: str) -> None:
     good = next(iter(codec(name).encode(RECORDS[name], SUBJECTS, Packing(500, 2**16, 2**20))))
     messages = [Delivered("a", b"\xff{"), Delivered(*good)]
     batches = [batch for batch, _ in codec(name).decode(messages)]

@@ -39,7 +39,7 @@ from tests.servers.kafka import Kafka
 
 
 def test_topics_are_sonars_and_keys_are_nodes() -> None:
-    """A cluster's dots stand in the topic as they are; the key is the node."""
+    """Dots of a cluster's name are kept in the topic; the key is the node."""
     subjects = keyed_subjects(Site(cluster="fox.no", hostname="master"), {})
     sample = subjects.templates["sonar"].format(
         cluster=escape("fox.no"), name="sample", hostname="c1-6", method=""
@@ -50,7 +50,7 @@ def test_topics_are_sonars_and_keys_are_nodes() -> None:
     assert topic_and_key(subjects.of_message(load)) == ("fox.no.metrics", b"n 1")
 
 
-def test_topics_may_be_named_by_the_site() -> None:
+def test_topics_follow_configured_subjects() -> None:
     site = Site(cluster="fox", hostname="n1")
     subjects = keyed_subjects(site, {"metrics": "all-{cluster}"})
     assert topic_and_key(subjects.of_message(metric("m", 1.0, time=1, tags={})))[0] == "all-fox"
@@ -59,8 +59,8 @@ def test_topics_may_be_named_by_the_site() -> None:
 
 
 @given(st.text(min_size=1), st.text())
-def test_a_topic_is_one_or_an_error(cluster: str, node: str) -> None:
-    """Names that Kafka does not allow are errors; keys are the nodes' names, whatever they hold."""
+def test_topic_is_valid_or_refused(cluster: str, node: str) -> None:
+    """Names that Kafka does not allow are errors; keys are node names without restriction."""
     try:
         topic, key = topic_and_key(f"{escape(cluster)}.sample {escape(node)}")
     except (EncodeError, UnicodeEncodeError):
@@ -78,12 +78,12 @@ def test_a_topic_is_one_or_an_error(cluster: str, node: str) -> None:
         ({"mechanism": "GSSAPI"}, "mechanism"),
     ],
 )
-def test_options_that_cannot_be(options: dict[str, object], reason: str) -> None:
+def test_sink_refuses_invalid_options(options: dict[str, object], reason: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=reason):
         msgspec.convert(options, KafkaBroker)
 
 
-def test_what_the_client_is_told(tmp_path: Path) -> None:
+def test_client_options_include_tls_and_sasl(tmp_path: Path) -> None:
     """TLS and SASL, alone and together; the password is read from its file."""
     secret = tmp_path / "secret"
     secret.write_text("pass\n")
@@ -111,8 +111,8 @@ def test_what_the_client_is_told(tmp_path: Path) -> None:
         (errors.UnknownTopicOrPartitionError(), UnavailableError),
     ],
 )
-def test_what_an_error_means(error: Exception, expected: type[CcpipeError]) -> None:
-    """Only what speaks of the message condemns it."""
+def test_error_is_classified_by_its_type(error: Exception, expected: type[CcpipeError]) -> None:
+    """Only an error about the message itself rejects the message."""
     assert type(explain(error, KafkaBroker())) is expected
 
 
@@ -133,8 +133,8 @@ async def messages_in(kafka: Kafka, *topics: str) -> Sequence[Any]:
         await consumer.stop()
 
 
-async def test_envelopes_as_sonar_sends_them(kafka: Kafka) -> None:
-    """One envelope and a newline on the topic of its type, under its node's name; no headers."""
+async def test_sink_sends_envelopes_as_sonar_does(kafka: Kafka) -> None:
+    """One envelope and a newline on the topic of its type, with its node as key; no headers."""
     site = Site(cluster="fox.no", hostname="master")
     async with KafkaSink(site=site, broker=kafka.broker) as sink:
         await sink.write(Envelopes([SAMPLE, JOBS]))
@@ -151,8 +151,8 @@ async def test_envelopes_as_sonar_sends_them(kafka: Kafka) -> None:
 
 
 @pytest.mark.parametrize("compression", ["snappy", "gzip", "lz4", "zstd", "none"])
-async def test_what_is_written_is_what_comes(kafka: Kafka, compression: Any) -> None:
-    """Metrics, whole and in the order of their node, however batches are compressed."""
+async def test_source_reads_what_sink_wrote(kafka: Kafka, compression: Any) -> None:
+    """Metrics, complete and in each node's order, with every compression."""
     site = Site(cluster=f"lines-{compression}", hostname="n1")
     tags = {"cluster": site.cluster, "hostname": "n1", "type": "node"}
     sent = [metric("m", float(i), time=NOON + i * SECOND, tags=tags) for i in range(1500)]
@@ -163,7 +163,7 @@ async def test_what_is_written_is_what_comes(kafka: Kafka, compression: Any) -> 
     assert got == sent
 
 
-async def test_messages_that_are_too_large(kafka: Kafka) -> None:
+async def test_sink_rejects_messages_that_are_too_large(kafka: Kafka) -> None:
     site = Site(cluster="large", hostname="n1")
     huge = log("c", "info", "x" * 2**20, time=NOON, tags={"hostname": "n1"})
     async with lines_to(kafka, site) as sink:
@@ -177,8 +177,8 @@ async def test_messages_that_are_too_large(kafka: Kafka) -> None:
             )
 
 
-async def test_no_broker() -> None:
-    """Where nobody listens it may be tried again; `check()` says so."""
+async def test_unreachable_broker_is_unavailable() -> None:
+    """The write may be retried; `check()` reports it."""
     nobody = KafkaBroker(servers=(f"127.0.0.1:{free_port()}",), timeout=Duration(1))
     site = Site(cluster="none", hostname="n1")
     async with KafkaSink(site=site, broker=nobody) as sink:
@@ -190,14 +190,14 @@ async def test_no_broker() -> None:
         await KafkaSource(site=site, telemetry=Telemetry(), broker=nobody).check()
 
 
-async def test_checks_that_pass(kafka: Kafka) -> None:
+async def test_checks_pass(kafka: Kafka) -> None:
     site = Site(cluster="checks", hostname="n1")
     await KafkaSink(site=site, broker=kafka.broker).check()
     await KafkaSource(site=site, telemetry=Telemetry(), broker=kafka.broker).check()
 
 
-async def test_what_was_not_written_comes_again(kafka: Kafka) -> None:
-    """A bridge that is killed before its store had them leaves the messages to the next one."""
+async def test_source_redelivers_messages_not_written(kafka: Kafka) -> None:
+    """A bridge killed before its store has the messages leaves them to the next one."""
     site = Site(cluster="again", hostname="n1")
     tags = {"cluster": "again", "hostname": "n1"}
     batches = [[metric("m", float(i), time=NOON, tags=tags)] for i in range(5)]
@@ -215,8 +215,8 @@ async def test_what_was_not_written_comes_again(kafka: Kafka) -> None:
     assert [m.value for m in again] == [2, 3, 4]
 
 
-async def test_bridges_of_one_group_share_the_partitions(kafka: Kafka) -> None:
-    """A stateful translator must see all of them: the second process is then refused."""
+async def test_sources_of_one_group_share_partitions(kafka: Kafka) -> None:
+    """For a stateful translator, which must see all of them, a second process is refused."""
     site = Site(cluster="shared", hostname="n1")
     async with KafkaSink(site=site, broker=kafka.broker, codec=LineCodec()) as sink:
         await sink.write(to_lines([metric("m", 1.0, time=NOON, tags={"hostname": "n1"})]))
@@ -240,7 +240,7 @@ async def test_bridges_of_one_group_share_the_partitions(kafka: Kafka) -> None:
         await anext(third.batches(Scope.CLUSTER))
 
 
-async def test_a_pattern_reads_all_clusters(kafka: Kafka) -> None:
+async def test_source_reads_all_clusters_by_pattern(kafka: Kafka) -> None:
     for cluster in ("many-1", "many-2"):
         site = Site(cluster=cluster, hostname="n1")
         async with lines_to(kafka, site) as sink:
@@ -250,7 +250,7 @@ async def test_a_pattern_reads_all_clusters(kafka: Kafka) -> None:
     assert {m.tags["cluster"] for m in got} == {"many-1", "many-2"}
 
 
-def test_source_options_that_cannot_be() -> None:
+def test_source_refuses_invalid_options() -> None:
     site, telemetry = Site(cluster="fox", hostname="n1"), Telemetry()
     with pytest.raises(ConfigError, match="only one of them"):
         KafkaSource(site=site, telemetry=telemetry, topics=["a"], pattern="b")
@@ -261,8 +261,8 @@ def test_source_options_that_cannot_be() -> None:
 
 
 @given(st.permutations(range(10)), st.integers(0, 10))
-def test_no_offset_is_committed_before_those_in_front_of_it(order: list[int], count: int) -> None:
-    """In whatever order messages become safe."""
+def test_offsets_are_committed_in_order(order: list[int], count: int) -> None:
+    """Whatever the order in which messages become safe."""
     offsets = Offsets()
     for each in range(10):
         offsets.hand_over("p", each)
@@ -274,8 +274,8 @@ def test_no_offset_is_committed_before_those_in_front_of_it(order: list[int], co
     assert offsets.positions() == ({"p": expected} if expected else {})
 
 
-def test_only_what_moved_is_committed_again() -> None:
-    """Partitions that stand still cost nothing; those that were taken away mean nothing."""
+def test_offsets_are_committed_only_if_changed() -> None:
+    """Idle partitions are not committed, nor are revoked ones."""
     offsets = Offsets()
     for partition in ("p", "q"):
         offsets.hand_over(partition, 5)

@@ -27,8 +27,8 @@ from tests.servers.mosquitto import Mosquitto
 METRIC = metric("m", 1.0, time=10**18, tags={"cluster": "fox.test", "hostname": "n1"})
 
 
-async def test_passwords(tmp_path: Path, fox: Site) -> None:
-    """Name and password let us in; with others we are denied before anything is read."""
+async def test_session_logs_in_with_password(tmp_path: Path, fox: Site) -> None:
+    """Valid credentials are accepted; others are denied before anything is read."""
     secret = tmp_path / "secret"
     secret.write_text("pass\n")
     users = tmp_path / "users"
@@ -54,8 +54,8 @@ async def test_passwords(tmp_path: Path, fox: Site) -> None:
             await MqttSink(site=fox, broker=mine).check()
 
 
-async def test_a_broker_that_refuses_messages(tmp_path: Path, fox: Site) -> None:
-    """MQTT 5 says that a client may not write on a topic: nothing is taken for written."""
+async def test_sink_is_denied_if_broker_refuses_messages(tmp_path: Path, fox: Site) -> None:
+    """With MQTT 5 the broker reports that a topic is not permitted: nothing counts as written."""
     rules = tmp_path / "rules"
     rules.write_text("topic read #\n")
     rules.chmod(0o600)
@@ -67,17 +67,17 @@ async def test_a_broker_that_refuses_messages(tmp_path: Path, fox: Site) -> None
             await sink.write(to_lines([METRIC]))
 
 
-async def test_no_broker(fox: Site) -> None:
+async def test_session_is_unavailable_without_broker(fox: Site) -> None:
     nobody = MqttBroker(url=f"mqtt://127.0.0.1:{free_port()}")
     async with MqttSink(site=fox, broker=nobody) as sink:
         with pytest.raises(UnavailableError, match="refused"):
             await sink.write(to_lines([METRIC]))
 
 
-async def test_a_broker_that_does_not_answer(fox: Site) -> None:
+async def test_session_is_unavailable_if_broker_does_not_answer(fox: Site) -> None:
     import socket
 
-    with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections, says nothing
+    with socket.create_server(("127.0.0.1", 0)) as server:  # accepts connections, sends nothing
         url = f"mqtt://127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(UnavailableError, match="timed out"):
             await MqttSink(site=fox, broker=MqttBroker(url=url, timeout=Duration(0.2))).check()
@@ -85,8 +85,8 @@ async def test_a_broker_that_does_not_answer(fox: Site) -> None:
 
 # paho leaves its socket open where the server's certificate is not trusted.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_certificates(tmp_path: Path, fox: Site) -> None:
-    """Both sides show a certificate; an authority that we do not know is not trusted."""
+async def test_session_uses_certificates(tmp_path: Path, fox: Site) -> None:
+    """Both sides present a certificate; an unknown authority is not trusted."""
     made = certificates(tmp_path)
     async with Mosquitto(
         tmp_path / "m",
@@ -111,27 +111,27 @@ async def test_certificates(tmp_path: Path, fox: Site) -> None:
         ({"url": "127.0.0.1:1883"}, "is not an mqtt"),
         ({"url": "mqtt://h", "ca_file": "f"}, "need mqtts://"),
         ({"url": "u:secret@h"}, r"'\*\*\*@h' is not an mqtt"),
-        ({"url": "mqtt://u:p@host"}, "must not hold a password"),
+        ({"url": "mqtt://u:p@host"}, "must not contain a password"),
         ({"user": "me"}, "user and password_file go together"),
     ],
 )
-def test_addresses_that_cannot_be(options: dict[str, str], reason: str) -> None:
+def test_broker_refuses_invalid_addresses(options: dict[str, str], reason: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=reason):
         msgspec.convert(options, MqttBroker)
 
 
 @pytest.mark.parametrize(("scheme", "is_tls"), [("mqtt", False), ("mqtts", True), ("MQTTS", True)])
-async def test_session_encrypts_when_the_scheme_is_mqtts(scheme: str, *, is_tls: bool) -> None:
-    """In capitals too, as in any URL: the port is that of TLS then."""
+async def test_session_encrypts_when_scheme_is_mqtts(scheme: str, *, is_tls: bool) -> None:
+    """The scheme is case-insensitive, as in any URL; the default port is the one of TLS."""
     paho = Session(MqttBroker(url=f"{scheme}://localhost"))._paho
     assert (paho._ssl_context is not None) == is_tls
 
 
 @pytest.mark.parametrize("protocol", ["5", "3.1.1"])
-async def test_publishing_as_the_connection_is_lost_may_be_tried_again(
+async def test_publishing_on_lost_connection_is_unavailable(
     mosquitto: Mosquitto, protocol: Any
 ) -> None:
-    """The client's own error has the number that means a wrong password in MQTT 3.1.1."""
+    """The client's error has the number that means a wrong password in MQTT 3.1.1."""
     async with Session(MqttBroker(url=mosquitto.url, protocol=protocol)) as session:
         session._paho._loop_rc_handle(MQTTErrorCode.MQTT_ERR_CONN_LOST)  # as when reading fails
         with pytest.raises(UnavailableError, match="not currently connected"):
@@ -141,8 +141,8 @@ async def test_publishing_as_the_connection_is_lost_may_be_tried_again(
 tokens = st.text(min_size=1, max_size=6).map(escape)
 
 
-def test_a_token_is_a_level() -> None:
-    """Dots become slashes, wildcards their counterparts; a prefix stands before."""
+def test_subject_token_becomes_topic_level() -> None:
+    """Dots become slashes, wildcards their counterparts; the prefix precedes them."""
     assert topic_of("fox%2Etest.metrics") == "fox%2Etest/metrics"
     assert topic_of("fox.events.job", "hpc/site/") == "hpc/site/fox/events/job"
     assert filter_of("*.metrics.*", "hpc") == "hpc/+/metrics/+"
@@ -150,10 +150,8 @@ def test_a_token_is_a_level() -> None:
 
 
 @given(st.lists(tokens, min_size=1, max_size=4), st.lists(tokens | st.just("*"), max_size=4))
-def test_a_filter_matches_the_topics_of_the_subjects(
-    subject: list[str], pattern: list[str]
-) -> None:
-    """Whatever names hold, a filter takes a topic where its pattern takes the subject."""
+def test_filter_matches_topics_of_matching_subjects(subject: list[str], pattern: list[str]) -> None:
+    """A filter matches a topic if its pattern matches the subject, for any names."""
     from paho.mqtt.client import topic_matches_sub
 
     for each in (".".join(pattern or ["*"]), ".".join([*pattern, ">"])):
@@ -163,8 +161,8 @@ def test_a_filter_matches_the_topics_of_the_subjects(
         assert topic_matches_sub(filter_of(each), topic) == wanted
 
 
-def test_the_latest_value_has_a_topic_for_each_series() -> None:
-    """The node needs no levels of its own; a core, a device within one have."""
+def test_latest_topic_is_distinct_for_each_series() -> None:
+    """A node's own values need no further levels; a core's or a device's do."""
     tags = {"cluster": "fox.no", "hostname": "n1", "type": "node"}
     core = tags | {"type": "core", "type-id": "3"}
     device = tags | {"stype": "device", "stype-id": "sd/a+"}

@@ -1,4 +1,4 @@
-"""Records into a real Mosquitto: what each version of MQTT carries, and what it retains."""
+"""Writing records to a real Mosquitto by each version of MQTT, and retained values."""
 
 from collections.abc import Callable
 from itertools import chain
@@ -27,10 +27,10 @@ BOTH = pytest.mark.parametrize("protocol", ["5", "3.1.1"])
 
 
 @BOTH
-async def test_what_is_written_is_what_comes(
+async def test_subscriber_receives_what_sink_wrote(
     mosquitto: Mosquitto, fox: Site, source: Callable[..., MqttSource], protocol: Any
 ) -> None:
-    """Metrics and events, whole and in order, over either version of MQTT."""
+    """Metrics and events, complete and in order, with either version of MQTT."""
     durable = source(protocol, durable="test")
     await remember(source(protocol, durable="test"))
     start = event("job", "start_job", '{"a": 1}', time=NOON, tags=TAGS)
@@ -44,10 +44,10 @@ async def test_what_is_written_is_what_comes(
     assert [(r.name, r.value) for r in reader.records if r.name == "job"] == [("job", '{"a": 1}')]
 
 
-async def test_latest_values_are_retained(
+async def test_sink_retains_latest_values(
     source: Callable[..., MqttSource], mosquitto: Mosquitto, fox: Site
 ) -> None:
-    """Who subscribes later sees the newest value of each series at once, and no older one."""
+    """A later subscriber receives the latest value of each series at once, and no older one."""
     core = metric("m", 9.0, time=NOON, tags=TAGS | {"type": "core", "type-id": "1"})
     async with MqttSink(site=fox, broker=mosquitto.broker, latest=True) as sink:
         await sink.write(to_lines([*reversed(metrics(5)), core]))
@@ -75,10 +75,10 @@ async def test_latest_values_are_retained(
         await eventually(lambda: without.values == [6.0], 60)
 
 
-async def test_broker_slower_than_the_time_limit_gets_the_messages_once_it_has_grown(
+async def test_sink_sends_all_messages_to_broker_slower_than_time_limit(
     fox: Site, mosquitto: Mosquitto, source: Callable[..., MqttSource]
 ) -> None:
-    """A write that times out says so to the pipe, and what it left does not delay the next one."""
+    """A timed-out write is reported to the pipe, and its rest does not delay the next write."""
     durable = source(durable="test")
     await remember(source(durable="test"))
     broker = msgspec.structs.replace(mosquitto.broker, timeout=Duration(0.5))
@@ -102,7 +102,7 @@ async def test_broker_slower_than_the_time_limit_gets_the_messages_once_it_has_g
         ("message_size_limit 100000", {}),  # closes the connection of clients of MQTT 5
     ],
 )
-async def test_record_beyond_the_brokers_limit_becomes_a_dead_letter(
+async def test_sink_rejects_record_beyond_brokers_limit(
     fox: Site, tmp_path: Path, line: str, options: dict[str, Any]
 ) -> None:
     async with Mosquitto(tmp_path / "limited", "allow_anonymous true", line) as broker:

@@ -24,7 +24,7 @@ BOTH = pytest.mark.parametrize("protocol", ["5", "3.1.1"])
 
 
 @BOTH
-async def test_what_was_not_acknowledged_comes_again(
+async def test_source_redelivers_unacknowledged_messages(
     source: Callable[..., MqttSource], mosquitto: Mosquitto, fox: Site, protocol: Any
 ) -> None:
     """A process that ends without acknowledging leaves everything to the next one."""
@@ -41,10 +41,10 @@ async def test_what_was_not_acknowledged_comes_again(
     assert second.values == first.values[done:]
 
 
-async def test_a_broker_that_goes_and_comes_back(
+async def test_source_and_sink_survive_restart_of_broker(
     source: Callable[..., MqttSource], mosquitto: Mosquitto, fox: Site
 ) -> None:
-    """The source waits for it and goes on; the sink says that the write may be tried again."""
+    """The source waits for it and continues; the sink reports that the write may be retried."""
     from ccpipe.errors import UnavailableError
 
     durable = source(durable="test")
@@ -61,10 +61,10 @@ async def test_a_broker_that_goes_and_comes_back(
         await eventually(lambda: set(reader.values) == {0, 1, 2, 3, 4, 5}, 60)
 
 
-async def test_an_acknowledgement_after_a_lost_connection_is_not_sent(
+async def test_source_sends_no_acknowledgement_after_reconnect(
     source: Callable[..., MqttSource], mosquitto: Mosquitto, fox: Site
 ) -> None:
-    """The number may mean another message by then: what is in doubt is delivered again."""
+    """The number may belong to another message by then; unacknowledged ones are redelivered."""
     durable = source(durable="test")
     async with Reader(durable, acknowledge=False) as reader:
         await subscribed(durable)
@@ -85,7 +85,7 @@ async def test_an_acknowledgement_after_a_lost_connection_is_not_sent(
         await eventually(lambda: after.values == [7.0], 60)
 
 
-async def test_bridges_of_one_queue_share_the_messages(
+async def test_sources_of_one_queue_share_messages(
     source: Callable[..., MqttSource], mosquitto: Mosquitto, fox: Site
 ) -> None:
     first, second = [source(queue="q", prefix="hpc/x") for _ in range(2)]
@@ -100,16 +100,16 @@ async def test_bridges_of_one_queue_share_the_messages(
     assert two.records
 
 
-async def test_a_queue_is_refused_where_all_messages_must_be_seen(
+async def test_source_refuses_queue_if_all_messages_must_be_seen(
     source: Callable[..., MqttSource],
 ) -> None:
-    """A stateful translator would see a part of them."""
+    """A stateful translator would see only a part of them."""
     async with source(queue="q") as shared:
         with pytest.raises(ConfigError, match="queue: a translator"):
             await anext(shared.batches(Scope.NODE))
 
 
-def test_options_that_cannot_be(fox: Site) -> None:
+def test_source_refuses_invalid_options(fox: Site) -> None:
     with pytest.raises(ConfigError, match="in_flight: 0"):
         MqttSource(site=fox, telemetry=Telemetry(), in_flight=0)
     with pytest.raises(ConfigError, match="queue: only MQTT 5"):
@@ -120,7 +120,7 @@ def test_options_that_cannot_be(fox: Site) -> None:
         MqttSink(site=fox, latest=True, codec=SonarCodec())
 
 
-def test_topics_name_subjects_or_are_filters(source: Callable[..., MqttSource]) -> None:
+def test_source_topics_are_names_of_subjects_or_filters(source: Callable[..., MqttSource]) -> None:
     """One class of events has the topic that the sink publishes it on."""
     topics = ["metrics", "events.job", "sensors/+/events.job"]
     assert source(topics=topics).filters == [
@@ -131,10 +131,10 @@ def test_topics_name_subjects_or_are_filters(source: Callable[..., MqttSource]) 
     ]
 
 
-async def test_source_reads_a_new_type_of_records_from_given_topics(
+async def test_source_reads_new_type_of_records_from_given_topics(
     source: Callable[..., MqttSource], mosquitto: Mosquitto, fox: Site
 ) -> None:
-    """A codec of somebody else's needs nothing in ccpipe but its topics."""
+    """A third-party codec needs nothing in ccpipe but its topics."""
     codec = ReadingsCodec()
     reader = source(codec=codec, topics=["#"])
     async with Reader(reader) as read:

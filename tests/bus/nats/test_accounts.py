@@ -1,4 +1,4 @@
-"""A site's keys on a real broker: each node speaks for itself and for nobody else."""
+"""A site's keys on a real broker: each node publishes under its own name only."""
 
 import asyncio
 import tomllib
@@ -71,8 +71,8 @@ def denials(telemetry: Telemetry) -> float:
     return telemetry.registry.get_sample_value("ccpipe_bus_errors_total", labels) or 0
 
 
-async def test_each_role_can_do_its_work(site_of: SiteOf) -> None:
-    """A node's metrics, events and log reach a bridge that holds them to their subjects."""
+async def test_role_permits_its_work(site_of: SiteOf) -> None:
+    """A node's metrics, events and log reach a bridge that checks them against their subjects."""
     telemetry = Telemetry()
     bridge = site_of("bridge", "b")
     source = NatsSource(
@@ -95,8 +95,8 @@ async def test_each_role_can_do_its_work(site_of: SiteOf) -> None:
     "subject", ["fox%2Eno.metrics.n2", "fox%2Eno.metrics", "fritz.metrics.n1", "fox%2Eno.dead",
                 "fox%2Eno.events.job", "$JS.API.STREAM.DELETE.x"],
 )  # fmt: skip
-async def test_a_node_speaks_for_itself_only(site_of: SiteOf, subject: str) -> None:
-    """Another node's name, another cluster, jobs, the stream: the broker refuses each."""
+async def test_node_publishes_under_its_own_name_only(site_of: SiteOf, subject: str) -> None:
+    """The broker refuses another node's name, another cluster, jobs and the stream."""
     telemetry = Telemetry()
     async with connected(site_of("node", "n1").bus, telemetry) as bus:
         await bus.publish(subject, b"m value=1")
@@ -105,10 +105,10 @@ async def test_a_node_speaks_for_itself_only(site_of: SiteOf, subject: str) -> N
 
 
 @pytest.mark.parametrize("request_", ["STREAM.PURGE", "STREAM.DELETE", "STREAM.MSG.DELETE"])
-async def test_a_node_cannot_let_the_broker_delete_messages(site_of: SiteOf, request_: str) -> None:
-    """Not with a request as reply subject, on which the stream's acknowledgement would be one.
+async def test_node_cannot_make_broker_delete_messages(site_of: SiteOf, request_: str) -> None:
+    """A reply subject cannot be a JetStream request, sent as the acknowledgement.
 
-    ``{"stream": …, "seq": 9}`` purges up to 9 where the server is not strict.
+    ``{"stream": …, "seq": 9}`` purges up to 9 if the server is not strict.
     """
     bridge = site_of("bridge", "b")
     source = NatsSource(site=bridge, telemetry=Telemetry(), durable="b")
@@ -130,8 +130,8 @@ async def test_a_node_cannot_let_the_broker_delete_messages(site_of: SiteOf, req
         assert stream.state.messages == 3
 
 
-async def test_a_node_publishes_its_first_message_once(site_of: SiteOf) -> None:
-    """It may see whether there is a stream, and before there is one plain subscribers hear none."""
+async def test_node_publishes_its_first_message_once(site_of: SiteOf) -> None:
+    """It may look up the stream; before one exists, plain subscribers receive no message twice."""
     heard: list[Delivery] = []
     async with (
         connected(site_of("viewer", "v").bus) as viewer,
@@ -150,8 +150,8 @@ async def test_a_node_publishes_its_first_message_once(site_of: SiteOf) -> None:
     assert len(heard) == 1
 
 
-async def test_a_bridge_reads_a_large_stream_in_order(site_of: SiteOf) -> None:
-    """As ``ccpipe tail`` does: it may answer the server's flow control, which waits for that."""
+async def test_bridge_reads_large_stream_in_order(site_of: SiteOf) -> None:
+    """As ``ccpipe tail`` does: it may reply to the server's flow control, which waits for that."""
     site = site_of("bridge", "b")
     subject, count = "fox%2Eno.metrics.n1", 3000
     received: list[Delivery] = []
@@ -167,8 +167,8 @@ async def test_a_bridge_reads_a_large_stream_in_order(site_of: SiteOf) -> None:
     assert denials(telemetry) == 0
 
 
-async def test_tags_that_differ_from_the_subject_are_dead_letters(site_of: SiteOf) -> None:
-    """The broker holds the subject; the source holds the tags to it."""
+async def test_tags_that_differ_from_subject_are_dead_letters(site_of: SiteOf) -> None:
+    """The broker checks the subject; the source checks the tags against it."""
     telemetry = Telemetry()
     source = NatsSource(
         site=site_of("bridge", "b"), telemetry=telemetry, durable="b", identity="subject"
@@ -183,7 +183,7 @@ async def test_tags_that_differ_from_the_subject_are_dead_letters(site_of: SiteO
     assert "belongs on fox%2Eno.metrics.n2" in batches[0].records.rejected[0].reason
 
 
-async def test_an_operator_asks_and_a_node_answers(site_of: SiteOf) -> None:
+async def test_operator_sends_requests_and_node_replies(site_of: SiteOf) -> None:
     telemetry, site = Telemetry(), site_of("node", "n1")
     controls = {"interval": Control("time", lambda _: "10s")}
     operator = site_of("operator", "o")
@@ -200,8 +200,8 @@ async def test_an_operator_asks_and_a_node_answers(site_of: SiteOf) -> None:
     assert denials(telemetry) == 0
 
 
-async def test_a_viewer_and_a_node_send_no_requests(site_of: SiteOf) -> None:
-    """Neither may ask, so that neither can set anything on another node."""
+async def test_viewer_and_node_send_no_requests(site_of: SiteOf) -> None:
+    """Without requests, neither can set anything on another node."""
     for role, name in (("viewer", "v"), ("node", "n2")):
         site = site_of(role, name)
         async with connected(site.bus) as bus:
@@ -210,7 +210,7 @@ async def test_a_viewer_and_a_node_send_no_requests(site_of: SiteOf) -> None:
 
 
 def test_keys_are_kept_and_private(tmp_path: Path) -> None:
-    """Running it again adds; no seed stands in a configuration, nobody else can read one."""
+    """Another run adds keys; no seed is in a configuration or readable by other users."""
     ensure_keys(tmp_path, "node", ["n1"])
     before = write_site(tmp_path, "fritz")
     ensure_keys(tmp_path, "node", ["n1", "n/2"])
@@ -226,8 +226,8 @@ def test_keys_are_kept_and_private(tmp_path: Path) -> None:
         users_of(tmp_path)
 
 
-async def test_bridges_may_use_the_domains_that_are_named(tmp_path: Path) -> None:
-    """At the hub a bridge makes and reads the stream of a leaf node; of another leaf it may not."""
+async def test_bridge_uses_named_domains_only(tmp_path: Path) -> None:
+    """At the hub a bridge creates and reads a leaf node's stream, but not another leaf's."""
     keys, leaves = tmp_path / "keys", free_port()
     ensure_keys(keys, "bridge", ["b"])
     ensure_domains(keys, ["rack1"])
@@ -270,8 +270,8 @@ async def test_bridges_may_use_the_domains_that_are_named(tmp_path: Path) -> Non
             await eventually(lambda: denials(telemetry) == 1)
 
 
-def test_domains_are_kept_and_held_to_names(tmp_path: Path) -> None:
-    """Those of earlier runs stay; what would be another subject is refused."""
+def test_domains_are_kept_and_restricted_to_names(tmp_path: Path) -> None:
+    """Domains of earlier runs stay; one that would be another subject is refused."""
     ensure_domains(tmp_path, ["rack1"])
     ensure_domains(tmp_path, ["rack2", "rack1"])
     assert domains_of(tmp_path) == ["rack1", "rack2"]

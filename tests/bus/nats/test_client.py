@@ -1,4 +1,4 @@
-"""nats-py's client where it is made safe: it ends when it is told to."""
+"""Our fixes of nats-py's client, such as closing it without delay."""
 
 import ast
 import asyncio
@@ -32,15 +32,13 @@ async def report(error: Exception) -> None:
     raise AssertionError(error)
 
 
-def test_a_connection_without_answers_is_given_up_within_30_seconds() -> None:
+def test_client_gives_up_silent_connection_within_30_seconds() -> None:
     """The ping after the unanswered ones ends it; a broker's own default is six minutes."""
     assert PING_SECONDS * (UNANSWERED_PINGS + 1) <= 30
 
 
-async def test_it_leaves_with_or_without_what_is_pending(
-    nats_server: NatsServer, site: Site
-) -> None:
-    """Flushed, all of it arrives; else it goes at once, and nothing of the client stays."""
+async def test_client_closes_with_or_without_flushing(nats_server: NatsServer, site: Site) -> None:
+    """Flushed, all of it arrives; else it closes at once, and nothing of the client stays."""
     seen: list[bytes] = []
     listener = Client(report)
     await listener.connect(nats_server.url)
@@ -62,8 +60,8 @@ async def test_it_leaves_with_or_without_what_is_pending(
     await listener.leave(flushed=True)
 
 
-async def test_a_cut_connection_comes_back(nats_server: NatsServer) -> None:
-    """``abort`` is what a lost network looks like."""
+async def test_client_reconnects_after_abort(nats_server: NatsServer) -> None:
+    """``abort`` resembles a lost network."""
     client = Client(report)
     await client.connect(nats_server.url, reconnect_time_wait=0)
     client.abort()
@@ -77,8 +75,8 @@ def nats_py() -> list[Any]:
     return [connection, transport, Subscription(connection), JetStreamContext(connection)]
 
 
-def test_nats_py_has_the_private_names_that_we_use() -> None:
-    """Who updates nats-py learns here which of our lines to look at, not from a lost message."""
+def test_nats_py_has_private_names_that_we_use() -> None:
+    """An update of nats-py shows here which of our lines to check, not by a lost message."""
     parts = {type(each).__name__: each for each in nats_py()}
     for entry, reason in PRIVATE.items():
         owner, _, name = entry.partition("(")[0].partition(".")
@@ -92,7 +90,7 @@ def test_nats_py_has_the_private_names_that_we_use() -> None:
         )
 
 
-def test_private_names_of_nats_py_stand_in_one_file_and_are_listed() -> None:
+def test_private_names_of_nats_py_are_in_one_file_and_listed() -> None:
     """Elsewhere ruff forbids them, and nothing else derives from the client."""
     directory = ROOT / "ccpipe" / "bus" / "nats"
     theirs = [each for each in directory.rglob("*.py") if re.search(SIGNS, each.read_text())]
@@ -104,8 +102,8 @@ def test_private_names_of_nats_py_stand_in_one_file_and_are_listed() -> None:
     assert used & known == {re.split("[.(]", entry)[1] for entry in PRIVATE}
 
 
-async def test_bytes_that_no_server_sends_cost_the_connection_only(nats_server: NatsServer) -> None:
-    """Where the next frame begins is unknown then: the client connects anew and hears again."""
+async def test_client_reconnects_after_bytes_no_server_sends(nats_server: NatsServer) -> None:
+    """The start of the next frame is then unknown; subscriptions are renewed."""
     telemetry, heard = Telemetry(), list[bytes]()
     async with (
         Proxy(nats_server) as proxy,
@@ -125,8 +123,8 @@ async def test_bytes_that_no_server_sends_cost_the_connection_only(nats_server: 
             assert set(heard) == {b"again"}
 
 
-async def test_pieces_of_one_byte_and_lines_of_the_server_are_read(nats_server: NatsServer) -> None:
-    """A PING is answered, INFO and +OK are taken, in between messages in pieces."""
+async def test_client_reads_pieces_of_one_byte_and_control_lines(nats_server: NatsServer) -> None:
+    """PING is answered, INFO and +OK are accepted, between messages in pieces."""
     heard: list[Delivery] = []
 
     def with_lines(data: bytes) -> bytes:
@@ -160,8 +158,8 @@ async def test_one_write_publishes_to_many_subjects(site: Site) -> None:
     assert heard == [*subjects, "x.last"]
 
 
-async def test_an_answer_that_comes_too_late_is_taken(nats_server: NatsServer) -> None:
-    """Who asked whether the server is there has given up; later questions are answered."""
+async def test_client_accepts_late_pong(nats_server: NatsServer) -> None:
+    """The ping that it belonged to timed out; later pings are answered."""
     telemetry = Telemetry()
     async with (
         Proxy(nats_server) as proxy,

@@ -21,8 +21,8 @@ from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
 
 
-async def test_wrong_credentials_end_it_at_once(nats_server: NatsServer) -> None:
-    """A password that is refused will not get better: the error says so instead of waiting."""
+async def test_connection_fails_at_once_with_wrong_credentials(nats_server: NatsServer) -> None:
+    """Retrying a refused password is useless: it raises instead of waiting."""
     bus = Bus(servers=[f"nats://ccpipe:wrong@127.0.0.1:{nats_server.port}"])
     with pytest.raises(DeniedError, match="127.0.0.1") as caught:
         async with Connection(bus, name="t", telemetry=Telemetry()):
@@ -30,17 +30,17 @@ async def test_wrong_credentials_end_it_at_once(nats_server: NatsServer) -> None
     assert "wrong" not in str(caught.value)
 
 
-async def test_a_check_connects_and_leaves(
+async def test_check_connects_and_closes(
     site: Site, unused_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It returns where the broker answers, and raises where none does."""
+    """It returns if the broker answers, and raises otherwise."""
     await check(site.bus, Telemetry())
     monkeypatch.setattr(module, "CONNECT_SECONDS", 0.2)
     with pytest.raises(UnavailableError, match="no NATS server answers"):
         await check(Bus(servers=[f"nats://127.0.0.1:{unused_port}"]), Telemetry())
 
 
-async def test_publishing_without_a_connection_is_an_error(site: Site) -> None:
+async def test_connection_refuses_to_publish_while_disconnected(site: Site) -> None:
     """A message that would only wait in memory is refused."""
     async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
         bus.require_connected()
@@ -57,33 +57,31 @@ def test_addresses_are_shown_without_secrets() -> None:
     assert bus.url == "nats://h1:4222, nats://h2"
 
 
-def test_without_servers_it_is_the_local_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """NATS's own port on localhost, where nothing is configured and no `ccpipe up` runs."""
+def test_default_server_is_local_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NATS's own port on localhost, if nothing is configured and no `ccpipe up` runs."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert servers_of(Bus()) == [DEFAULT_SERVER]
     assert servers_of(Bus(servers=["nats://h"])) == ["nats://h"]
 
 
-async def test_the_same_trouble_is_told_once_a_minute_for_hours(
+async def test_connection_logs_same_error_once_a_minute_for_hours(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not only in the first minute; another trouble in between does not bring it back."""
+    """Not only in the first minute; another error in between does not repeat it."""
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     bus = Connection(Bus(servers=["nats://127.0.0.1:9"]), name="test", telemetry=Telemetry())
     for second in range(3600):
         now = 1000.0 + second
-        await bus._trouble(nats.errors.Error("it is broken"))
-        await bus._trouble(nats.errors.Error(f"another one {second // 600}"))
+        await bus._report_error(nats.errors.Error("it is broken"))
+        await bus._report_error(nats.errors.Error(f"another one {second // 600}"))
     assert sum("it is broken" in record.message for record in caplog.records) == 60
 
 
-async def test_connection_reports_unanswered_pings_only_if_there_were_some(
+async def test_connection_reports_unanswered_pings_only_if_any(
     site: Site, nats_server: NatsServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A server that was killed has closed the connection; it did not ignore pings."""
+    """A killed server closed the connection; it did not ignore pings."""
     async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
         assert nats_server.pid is not None
         os.kill(nats_server.pid, signal.SIGKILL)
@@ -95,10 +93,10 @@ async def test_connection_reports_unanswered_pings_only_if_there_were_some(
     assert ["no ping" in message for message in lost] == [False, True]
 
 
-async def test_connection_closes_when_its_end_is_cancelled(
+async def test_connection_closes_when_closing_is_cancelled(
     site: Site, nats_server: NatsServer
 ) -> None:
-    """Nothing of the client is left running, although a server that hangs answers nothing."""
+    """Nothing of the client is left running, although the server hangs."""
     bus = Connection(site.bus, name="t", telemetry=Telemetry())
 
     async def hold() -> None:
@@ -120,15 +118,17 @@ async def test_connection_closes_when_its_end_is_cancelled(
     assert asyncio.all_tasks() == before
 
 
-@pytest.mark.parametrize("callback", ["_trouble", "_lost", "_back", "_closed"])
-async def test_connection_comes_back_though_a_callback_fails(
+@pytest.mark.parametrize(
+    "callback", ["_report_error", "_report_disconnect", "_report_reconnect", "_closed"]
+)
+async def test_connection_is_restored_after_failing_callback(
     site: Site,
     nats_server: NatsServer,
     callback: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """nats-py ends reconnecting at an error in a callback: each one is logged instead."""
+    """nats-py stops reconnecting at an error in a callback: each one is logged instead."""
     calls = []
 
     async def fail(self: Connection, *arguments: object) -> None:
@@ -151,10 +151,10 @@ async def test_connection_comes_back_though_a_callback_fails(
     assert f"an unexpected error in {callback}" in caplog.text
 
 
-async def test_connection_comes_back_after_an_error_that_the_client_does_not_expect(
+async def test_connection_is_restored_after_unexpected_error(
     site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Such as credentials that are being replaced: nats-py would end reconnecting, unseen."""
+    """Such as credentials that are being replaced: nats-py would stop reconnecting, unnoticed."""
     original, failures = Client._connect_command, iter(range(3))
 
     def fail(self: Client) -> bytes:
@@ -172,7 +172,7 @@ async def test_connection_comes_back_after_an_error_that_the_client_does_not_exp
     assert "half of a key" in caplog.text
 
 
-async def test_connection_sends_pings_again_after_an_error_in_their_task(
+async def test_connection_resumes_pings_after_error_in_their_task(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without them a frozen server would never be noticed."""
@@ -191,7 +191,7 @@ async def test_connection_sends_pings_again_after_an_error_in_their_task(
         assert bus.is_connected
 
 
-async def test_refused_client_is_replaced_until_the_server_accepts_it(
+async def test_connection_replaces_refused_client_until_accepted(
     site: Site, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection that is lost while subscriptions are renewed is made once more."""

@@ -1,4 +1,4 @@
-"""Durable consumers: what they hand over, hold, share and ask for."""
+"""Durable consumers: delivery, acknowledgement, sharing and requests."""
 
 import asyncio
 import logging
@@ -29,8 +29,10 @@ from tests.reading import Reader
 from tests.servers.nats.daemon import nats_daemon
 
 
-async def test_a_living_bridge_keeps_what_it_holds(site: Site, sink: NatsSink) -> None:
-    """Held longer than `ack_wait`, a message is not handed over twice: the bridge says it lives."""
+async def test_consumer_keeps_unacknowledged_messages_while_alive(
+    site: Site, sink: NatsSink
+) -> None:
+    """A message unacknowledged for longer than `ack_wait` is not delivered twice."""
     await sink.write(to_lines(metrics(10)))
     async with Reader(source(site, ack_wait=Duration(1)), acknowledge=False) as reader:
         await eventually(lambda: len(reader.values) == 10)
@@ -41,7 +43,7 @@ async def test_a_living_bridge_keeps_what_it_holds(site: Site, sink: NatsSink) -
 
 
 @pytest.mark.parametrize("moment", ["held", "acknowledged"])
-async def test_messages_delivered_again_to_the_process_that_has_them_are_dropped(
+async def test_consumer_drops_redelivery_of_messages_it_has(
     site: Site, sink: NatsSink, caplog: pytest.LogCaptureFixture, moment: str
 ) -> None:
     """A process that was stopped for longer than `ack_wait` does not do its work twice."""
@@ -61,7 +63,7 @@ async def test_messages_delivered_again_to_the_process_that_has_them_are_dropped
     assert (len(reader.values), second.values) == (10, [])
 
 
-async def test_two_bridges_of_one_name_share_the_work(site: Site, sink: NatsSink) -> None:
+async def test_consumers_of_one_name_share_work(site: Site, sink: NatsSink) -> None:
     async with Reader(source(site)) as one, Reader(source(site)) as other:
         for i in range(40):
             await sink.write(to_lines(metrics(1, start=1_740_000_000 + i)))
@@ -70,7 +72,7 @@ async def test_two_bridges_of_one_name_share_the_work(site: Site, sink: NatsSink
     assert len(one.values) + len(other.values) == 40
 
 
-async def test_told_to_stop_it_empties_the_stream_first(site: Site, sink: NatsSink) -> None:
+async def test_consumer_drains_stream_when_stopped(site: Site, sink: NatsSink) -> None:
     """With `drain` a bridge that ends has written everything that was published before."""
     await sink.write(to_lines(metrics(5000)))
     async with Reader(source(site, drain=Duration(5))) as reader:
@@ -78,8 +80,8 @@ async def test_told_to_stop_it_empties_the_stream_first(site: Site, sink: NatsSi
     assert len(reader.values) == 5000
 
 
-async def test_a_second_exclusive_reader_is_refused(site: Site, sink: NatsSink) -> None:
-    """A stateful translator must see all messages; the reader that was there goes on."""
+async def test_second_exclusive_reader_is_refused(site: Site, sink: NatsSink) -> None:
+    """A stateful translator must see all messages; the first reader continues."""
     await sink.write(to_lines(metrics(1)))
     first, second = source(site), source(site)
     async with Reader(first, scope=Scope.CLUSTER) as reader:
@@ -93,8 +95,8 @@ async def test_a_second_exclusive_reader_is_refused(site: Site, sink: NatsSink) 
         await eventually(lambda: successor.values != [])
 
 
-async def test_an_exclusive_reader_that_was_replaced_ends(site: Site, sink: NatsSink) -> None:
-    """Where it did not read when the other one came: never do both go on."""
+async def test_replaced_exclusive_reader_ends(site: Site, sink: NatsSink) -> None:
+    """It was stalled when the other one started: never do both continue."""
     await sink.write(to_lines(metrics(1)))
     first = source(site, ack_wait=Duration(0.6))
     await first.__aenter__()
@@ -113,10 +115,10 @@ async def drained(read: NatsSource) -> None:
         pass
 
 
-async def test_what_waits_undecoded_is_bounded(
+async def test_consumer_bounds_undecoded_bytes(
     site: Site, sink: NatsSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of large messages no more are asked for than a request may bring, however few they are."""
+    """No request is made that could exceed the limit, however few messages are large."""
     monkeypatch.setattr(module, "PULL_BYTES", 2**18)
     for start in range(40):
         await sink.write(to_lines(metrics(2000, start=1_740_000_000 + 2000 * start)))
@@ -124,7 +126,7 @@ async def test_what_waits_undecoded_is_bounded(
         reader = await read.start()
         assert isinstance(reader, ConsumerReader)
         await eventually(lambda: reader._is_full)
-        await asyncio.sleep(0.2)  # for requests that must not come
+        await asyncio.sleep(0.2)  # for requests that must not be sent
         assert 2**18 <= reader._waiting_bytes < 2**19
 
 
@@ -138,7 +140,7 @@ accounts {{
 """A server that has stream and consumer, and refuses requests for messages like one without."""
 
 
-async def test_requests_that_the_broker_refuses_are_repeated_with_growing_pauses(
+async def test_consumer_repeats_refused_requests_with_growing_pauses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log names the reason and the server's version, and ``/ready`` reports no progress."""
@@ -172,8 +174,10 @@ def nothing_held() -> list[str]:
 
 
 @given(st.sets(st.integers(1, 20)), st.lists(st.integers(1, 25)))
-def test_each_message_is_new_or_expected(received: set[int], delivered: list[int]) -> None:
-    """Until the first message beyond those expected, those of the same number and time."""
+def test_redelivery_sorts_messages_into_new_and_expected(
+    received: set[int], delivered: list[int]
+) -> None:
+    """Until the first message beyond those expected, number and time identify them."""
     redelivery = Redelivery(nothing_held)
     redelivery.expect(delivery(number).reply for number in received)
     new, repeated = redelivery.split([delivery(number) for number in delivered])
@@ -186,7 +190,7 @@ def test_each_message_is_new_or_expected(received: set[int], delivered: list[int
     assert len(new) + len(repeated) == len(delivered)
 
 
-def test_numbers_of_another_stream_are_new() -> None:
+def test_redelivery_treats_numbers_of_another_stream_as_new() -> None:
     """A stream that lost its end gives the same numbers to other messages, stored later."""
     redelivery = Redelivery(nothing_held)
     redelivery.expect([delivery(1).reply, delivery(2).reply])
@@ -196,10 +200,10 @@ def test_numbers_of_another_stream_are_new() -> None:
 
 
 @given(st.sets(st.integers(1, 9)), st.lists(st.integers(1, 9)), st.integers(1, 3))
-def test_messages_that_are_held_are_repeated_when_delivered_again(
+def test_consumer_recognizes_redelivery_of_unacknowledged_messages(
     held: set[int], delivered: list[int], times: int
 ) -> None:
-    """What is delivered for the first time cannot be held, so it is not looked for."""
+    """A first delivery cannot be a repetition, so it is not looked up."""
     redelivery = Redelivery(lambda: [delivery(number).reply for number in held])
     messages = [delivery(number, times=times) for number in delivered]
     known = [number for number in delivered if times > 1 and number in held]
@@ -208,10 +212,10 @@ def test_messages_that_are_held_are_repeated_when_delivered_again(
     assert len(new) + len(repeated) == len(delivered)
 
 
-async def test_a_broker_that_has_forgotten_acknowledgements(
+async def test_consumer_processes_messages_once_if_broker_lost_acknowledgements(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Started again from an old position, it delivers messages twice; a bridge takes them once."""
+    """Restarted from an old position it redelivers messages; a bridge processes them once."""
     caplog.set_level(logging.INFO)
     port = free_port()
     server = NatsServer(tmp_path, port=port)

@@ -26,7 +26,7 @@ async def bus(site: Site) -> AsyncIterator[Connection]:
 
 
 class Nodes:
-    """Nodes that answer a GET with their name, and a log line that is no answer before it."""
+    """Nodes that answer a GET with their name, after a log line that is not a response."""
 
     def __init__(self, bus: Connection, *names: str) -> None:
         self.bus = bus
@@ -47,8 +47,8 @@ class Nodes:
                     self.tasks.append(asyncio.ensure_future(sent))
 
 
-async def test_it_ends_when_every_named_node_has_answered(site: Site, bus: Connection) -> None:
-    """Long before the time is up; what is no log line, as a stream's reply, is no answer."""
+async def test_request_ends_when_every_named_node_has_replied(site: Site, bus: Connection) -> None:
+    """Long before the timeout; other replies, such as a stream's, do not count."""
     nodes = Nodes(bus, "n1", "n2")
     await bus.subscribe(GET, nodes.receive)
     start = time.monotonic()
@@ -59,15 +59,15 @@ async def test_it_ends_when_every_named_node_has_answered(site: Site, bus: Conne
     assert "@" in nodes.received[0].headers[REQUESTED_BY]
 
 
-async def test_a_node_that_is_silent_is_not_among_the_answers(site: Site, bus: Connection) -> None:
+async def test_request_omits_silent_node(site: Site, bus: Connection) -> None:
     await bus.subscribe(GET, Nodes(bus, "n1").receive)
     requests = [control_request("interval", node="n1"), control_request("interval", node="n2")]
     answers = await send_requests(bus, site, requests, seconds=2)
     assert [answer.hostname for answer in answers] == ["n1"]
 
 
-async def test_a_request_to_all_waits_for_every_answer(site: Site, bus: Connection) -> None:
-    """Nobody knows how many nodes there are, so that it lasts as long as it may."""
+async def test_request_to_all_nodes_waits_until_timeout(site: Site, bus: Connection) -> None:
+    """The number of nodes is unknown."""
     await bus.subscribe(GET, Nodes(bus, "n1", "n2", "n3").receive)
     start = time.monotonic()
     answers = await send_requests(bus, site, [control_request("interval")], seconds=2)
@@ -75,7 +75,7 @@ async def test_a_request_to_all_waits_for_every_answer(site: Site, bus: Connecti
     assert sorted(str(answer.value) for answer in answers) == ["n1", "n2", "n3"]
 
 
-async def test_it_ends_at_once_where_nobody_listens(site: Site, bus: Connection) -> None:
+async def test_request_ends_at_once_without_subscriber(site: Site, bus: Connection) -> None:
     start = time.monotonic()
     assert (
         await send_requests(bus, site, [control_request("interval", node="n1")], seconds=20) == []
@@ -83,7 +83,7 @@ async def test_it_ends_at_once_where_nobody_listens(site: Site, bus: Connection)
     assert time.monotonic() - start < 30
 
 
-def test_a_request_with_a_value_is_a_put() -> None:
+def test_request_with_value_is_put() -> None:
     """Without a value it is a GET; without a node it has no hostname."""
     before = time.time_ns()
     put = control_request("freq", node="n1", value="2000", tags={"type": "socket", "type-id": "0"})
@@ -94,7 +94,7 @@ def test_a_request_with_a_value_is_a_put() -> None:
     assert (get.tags, get.value) == ({"type": "node", "method": "GET"}, "")
 
 
-async def test_whoever_is_not_connected_cannot_ask(site: Site) -> None:
+async def test_request_fails_while_disconnected(site: Site) -> None:
     async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
         pass
     with pytest.raises(UnavailableError, match="not connected"):

@@ -1,4 +1,4 @@
-"""Who we are to the broker: files that hold it, and addresses that must not show it."""
+"""Credentials for the broker: their files, and URLs that must not reveal them."""
 
 import ssl
 from pathlib import Path
@@ -25,12 +25,12 @@ from tests.servers.nats.daemon import nats_daemon
 USER = 'authorization {{ users: [ {{ user: "node", password: "{}" }} ] }}'
 
 
-async def test_a_password_is_read_again_for_each_connection(
+async def test_password_is_read_again_for_each_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A changed password needs no restart: the next connection sends what the file holds then.
+    """A changed password needs no restart: the next connection sends the file's new content.
 
-    A file that is empty for a moment is reported, and tried again.
+    A temporarily empty file is logged, and tried again.
     """
     secret = tmp_path / "password"
     secret.write_text("old\n")
@@ -41,7 +41,7 @@ async def test_a_password_is_read_again_for_each_connection(
     try:
         secret.write_text("")
         async with nats_daemon(tmp_path, USER.format("new"), port):
-            await eventually(lambda: "does not hold one line of text" in caplog.text, 60)
+            await eventually(lambda: "is not one line of text" in caplog.text, 60)
             secret.write_text("new\n")
             await eventually(lambda: connection.is_connected, 60)
             await connection.flush()
@@ -49,8 +49,8 @@ async def test_a_password_is_read_again_for_each_connection(
         await connection.__aexit__(None, None, None)
 
 
-async def test_why_no_password_may_be_empty(tmp_path: Path) -> None:
-    """A server with an empty password lets in whoever sends one; ccpipe sends none."""
+async def test_empty_password_is_refused(tmp_path: Path) -> None:
+    """A server with an empty password accepts any client that sends one; ccpipe never does."""
     configuration = "authorization { users: [ { user: node, password: $NODE } ] }"
     async with nats_daemon(tmp_path, configuration, NODE="") as port:
         await check(Bus(servers=[f"nats://node:@127.0.0.1:{port}"]), Telemetry())
@@ -67,12 +67,12 @@ async def test_why_no_password_may_be_empty(tmp_path: Path) -> None:
             await check(Bus(servers=[f"nats://node:@127.0.0.1:{port}"]), Telemetry())
 
 
-def test_a_user_without_a_password_file_is_refused() -> None:
+def test_user_without_password_file_is_refused() -> None:
     with pytest.raises(ConfigError, match="bus.password_file: is missing"):
         client_options(Bus(user="node"))
 
 
-def test_an_nkey_file_is_checked(tmp_path: Path) -> None:
+def test_nkey_file_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "key.nk"
     path.write_text("SUNONSENSE")
     with pytest.raises(ConfigError, match=r"bus.nkey_file: .*key.nk: not an nkey seed") as caught:
@@ -91,16 +91,16 @@ def test_an_nkey_file_is_checked(tmp_path: Path) -> None:
         (Bus(servers=["TLS://h"]), True),
     ],
 )
-def test_when_tls_is_required(bus: Bus, expected: bool) -> None:
-    """As soon as one of the ways to ask for it is used, for all servers."""
+def test_tls_is_required_if_any_option_requires_it(bus: Bus, expected: bool) -> None:
+    """One such option or URL applies to all servers."""
     assert requires_tls(bus) is expected
 
 
 @pytest.mark.parametrize(
     "server", ["", "http://h", "nats://u:hunter2/x@h", "nats://h:port", "nats:///x", "h:99999"]
 )
-def test_what_is_no_address_is_refused_without_showing_it(server: str) -> None:
-    """It may hold a password; its number in the list says which one."""
+def test_invalid_server_url_is_refused_without_showing_it(server: str) -> None:
+    """It may contain a password; the error names its index."""
     with pytest.raises(ConfigError, match=r"bus.servers\[1\]: not the URL") as caught:
         check_urls(["nats://good", server])
     assert "hunter2" not in str(caught.value)
@@ -110,19 +110,19 @@ def test_what_is_no_address_is_refused_without_showing_it(server: str) -> None:
     "server",
     ["nats://h:4222", "h", "h:4222", "nats://u:p@h", "u:p@h:1", "tls://10.0.0.1", "ws://h"],
 )
-def test_addresses_are_accepted_as_people_write_them(server: str) -> None:
+def test_server_urls_are_accepted_in_common_forms(server: str) -> None:
     check_urls([server])
 
 
 @given(st.text(st.characters(exclude_characters="@")), st.sampled_from(["", "nats://", "tls:/"]))
-def test_no_secret_stands_in_a_message(secret: str, scheme: str) -> None:
+def test_messages_contain_no_secret(secret: str, scheme: str) -> None:
     assert without_secrets(f"{scheme}hunter2:{secret}hunter3@host:1").endswith("://host:1")
     assert "hunter" not in without_secrets(f"{scheme}hunter2:{secret}hunter3@host:1")
     assert without_secrets(f"nats://host:1/?token={secret}hunter2") == "nats://host:1"
     assert without_secrets(f"TLS://host:1/?token={secret}hunter2") == "tls://host:1"
 
 
-def test_what_is_wrong_with_tls_is_said_in_words() -> None:
+def test_tls_problems_are_explained() -> None:
     refused = ssl.SSLCertVerificationError(1, "x")
     refused.verify_message = "self-signed certificate."
     assert tls_problem(refused).startswith(

@@ -15,7 +15,7 @@ from tests.conftest import eventually
 async def test_dead_letters_keep_their_bytes_reason_and_origin(
     site: Site, nats_server: NatsServer
 ) -> None:
-    """What nothing accepts is on <cluster>.dead, once however often it is written."""
+    """They are stored on <cluster>.dead once, however often they are written."""
     letters = [
         DeadLetter(b"m f=\xff", "the bytes are not\nvalid UTF-8 \u00fc", "fox.metrics", 3, 17),
         DeadLetter(b"m v=1", "refused", "s"),
@@ -37,8 +37,8 @@ async def test_dead_letters_keep_their_bytes_reason_and_origin(
     }
 
 
-async def test_a_letter_beyond_the_servers_limit_is_truncated(site: Site) -> None:
-    """The first bytes are stored, and a header says how many there were."""
+async def test_dead_letter_beyond_servers_limit_is_truncated(site: Site) -> None:
+    """The first bytes are stored, and a header contains the full size."""
     async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
         room = bus.max_payload - HEADER_ROOM
         await NatsDeadLetterSink(bus, site).write([DeadLetter(b"x" * (room + 5), "too large", "")])
@@ -49,8 +49,8 @@ async def test_a_letter_beyond_the_servers_limit_is_truncated(site: Site) -> Non
     assert "Ccpipe-Origin" not in kept.headers
 
 
-async def test_without_jetstream_letters_are_published(nats_server: NatsServer) -> None:
-    """Whoever subscribes to <cluster>.dead receives them, with the same headers."""
+async def test_dead_letters_are_published_without_jetstream(nats_server: NatsServer) -> None:
+    """Subscribers of <cluster>.dead receive them, with the same headers."""
     core = Site(cluster="c", bus=Bus(servers=[nats_server.url], jetstream=False))
     received: list[Delivery] = []
     async with Connection(core.bus, name="t", telemetry=Telemetry()) as bus:
@@ -61,27 +61,27 @@ async def test_without_jetstream_letters_are_published(nats_server: NatsServer) 
     assert dict(received[0].headers) == {"Ccpipe-Reason": "refused", "Ccpipe-Origin": "s"}
 
 
-LETTERS = [
+DEAD_LETTERS = [
     DeadLetter(b"a \xff", "no", "fox.metrics", 3, 17),
     DeadLetter(b"b", "a reason", "x"),
     DeadLetter(b"c", "another"),
 ]
 
 
-async def test_what_was_kept_is_read_in_order(site: Site) -> None:
+async def test_dead_letters_are_read_in_order(site: Site) -> None:
     async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
-        await NatsDeadLetterSink(bus, site).write(LETTERS)
+        await NatsDeadLetterSink(bus, site).write(DEAD_LETTERS)
         found = [letter async for letter in DeadLetterStream(bus, Subjects.of(site)).read()]
     assert [(x.original, x.reason, x.origin, x.line, x.offset) for x in found] == [
-        (x.original, x.reason, x.origin, x.line, x.offset) for x in LETTERS
+        (x.original, x.reason, x.origin, x.line, x.offset) for x in DEAD_LETTERS
     ]
     assert [letter.id for letter in found] == ["1", "2", "3"]
     assert found[0].time > 1_700_000_000 * 10**9
 
 
-async def test_what_was_removed_is_gone_for_everybody(site: Site) -> None:
+async def test_removed_dead_letter_is_deleted_from_stream(site: Site) -> None:
     async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
-        await NatsDeadLetterSink(bus, site).write(LETTERS)
+        await NatsDeadLetterSink(bus, site).write(DEAD_LETTERS)
         letters = DeadLetterStream(bus, Subjects.of(site))
         found = [letter async for letter in letters.read()]
         await letters.remove(found[:2])
@@ -90,10 +90,10 @@ async def test_what_was_removed_is_gone_for_everybody(site: Site) -> None:
     assert [letter.original for letter in left] == [b"c"]
 
 
-async def test_headers_of_others_are_not_trusted(site: Site) -> None:
-    """Anybody may publish on the subject."""
+async def test_headers_of_other_publishers_are_not_trusted(site: Site) -> None:
+    """Any client may publish on the subject."""
     async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
-        await NatsDeadLetterSink(bus, site).write(LETTERS[:1])
+        await NatsDeadLetterSink(bus, site).write(DEAD_LETTERS[:1])
         headers = {"Ccpipe-Line": "9" * 5000, "Ccpipe-Offset": "-1"}
         await bus.jetstream().publish(Subjects.of(site).dead(), b"x", headers=headers)
         found = [letter async for letter in DeadLetterStream(bus, Subjects.of(site)).read()]

@@ -1,4 +1,4 @@
-"""What a server refuses: in words that name the cure, and told at once to who waits."""
+"""Refusals of a server: errors that name the remedy, raised at once."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -23,7 +23,7 @@ from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
 from tests.bus.nats.reader import NOW, TAGS
 from tests.servers.nats.daemon import nats_daemon
-from tests.sinks.conftest import Given, KeptLetters
+from tests.sinks.conftest import Given, KeptDeadLetters
 
 
 @pytest.mark.parametrize(
@@ -37,15 +37,17 @@ from tests.sinks.conftest import Given, KeptLetters
         (10002, "resource limits exceeded for account", "account"),
     ],
 )
-def test_a_missing_resource_is_named_with_its_cure(code: int, description: str, words: str) -> None:
-    """The broker's own words stay, so that its documentation can be searched for them."""
+def test_storage_error_names_resource_and_its_remedy(
+    code: int, description: str, words: str
+) -> None:
+    """The broker's own text is kept, so that its documentation can be searched for it."""
     said = storage_problem(code, description)
     assert words in said
     assert description in said
 
 
-def test_other_errors_are_no_storage_problem() -> None:
-    """A code that has nothing to do with storage stays what the broker calls it."""
+def test_other_errors_are_not_storage_problems() -> None:
+    """A code unrelated to storage keeps the broker's text."""
     assert storage_problem(10058, "stream name already in use") == ""
     denied = nats.js.errors.APIError(code=403, description="no")
     assert isinstance(explain(denied, "x"), DeniedError)
@@ -54,8 +56,8 @@ def test_other_errors_are_no_storage_problem() -> None:
     assert "jetstream = false" in str(off)
 
 
-async def test_a_full_stream_that_refuses_is_named(nats_server: NatsServer) -> None:
-    """With ``stream_discard = "new"`` the publisher learns what is full and what to raise."""
+async def test_full_stream_that_refuses_messages_is_named(nats_server: NatsServer) -> None:
+    """With ``stream_discard = "new"`` the error names the full stream and the limit to raise."""
     async with connected(Bus(servers=[nats_server.url])) as bus:
         await bus.jetstream().add_stream(
             name="small", subjects=["a"], max_bytes=4096, discard="new"
@@ -116,10 +118,10 @@ async def make_stream(site: Site) -> None:
 
 
 @pytest.mark.parametrize("jetstream", [True, False])
-async def test_what_is_forbidden_is_a_dead_letter_and_the_rest_goes_once(
+async def test_forbidden_records_are_dead_letters_and_others_are_sent_once(
     site: Site, jetstream: bool
 ) -> None:
-    telemetry, letters = Telemetry(), KeptLetters()
+    telemetry, letters = Telemetry(), KeptDeadLetters()
     client = await nats.connect(site.bus.servers[0], user="all", password=PASSWORD)
     heard = await client.subscribe(">")
     await client.flush()
@@ -138,7 +140,7 @@ async def test_what_is_forbidden_is_a_dead_letter_and_the_rest_goes_once(
     assert telemetry.total(telemetry.written) == 3
 
 
-async def test_a_refusal_ends_the_wait_of_its_subject_alone(site: Site) -> None:
+async def test_refusal_affects_its_subject_only(site: Site) -> None:
     """Messages on other subjects are stored by the same call, and all refused ones are named."""
     await make_stream(site)
     node = as_user(site, "node")
@@ -153,8 +155,8 @@ async def test_a_refusal_ends_the_wait_of_its_subject_alone(site: Site) -> None:
         assert publisher.unstored(messages) == [messages[1], messages[3]]
 
 
-async def test_without_a_stream_that_it_could_make_a_publisher_says_who_does(site: Site) -> None:
-    """Later, for a bridge will make it: in no case never, and not after a timeout of the API."""
+async def test_publisher_that_cannot_create_stream_names_bridge(site: Site) -> None:
+    """It is unavailable, not denied, as a bridge will create it; no API timeout is awaited."""
     node = as_user(site, "node")
     async with Connection(node.bus, name="t", telemetry=Telemetry()) as bus:
         publisher = Publisher(bus, node.bus, Subjects.of(node))
@@ -162,10 +164,10 @@ async def test_without_a_stream_that_it_could_make_a_publisher_says_who_does(sit
             await publisher.publish([Outgoing.of("fox%2Etest.metrics", b"m value=1")])
 
 
-async def test_whoever_may_not_hear_replies_is_told_so(
+async def test_publisher_reports_that_it_may_not_subscribe_to_replies(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it publishes may be stored, but nobody could ever confirm that."""
+    """Its messages may be stored, but could never be acknowledged."""
     monkeypatch.setattr("ccpipe.bus.nats.publisher.STORE_SECONDS", 0.5)
     await make_stream(site)
     async with NatsSink(site=as_user(site, "deaf"), telemetry=Telemetry()) as sink:
@@ -173,8 +175,8 @@ async def test_whoever_may_not_hear_replies_is_told_so(
             await sink.write(to_lines(RECORDS))
 
 
-async def test_a_flush_comes_behind_what_was_published(site: Site) -> None:
-    """Its answer says that the server has seen that: a refusal is known by then."""
+async def test_flush_returns_after_refusals_of_earlier_messages(site: Site) -> None:
+    """Its response shows that the server has processed them."""
     node = as_user(site, "node")
     async with connected(node.bus) as bus:
         for _ in range(20):

@@ -29,8 +29,10 @@ from tests.servers.nats.stored import stored
 SUBJECT = "fox%2Etest.metrics"
 
 
-async def test_messages_are_stored_in_order_and_once(site: Site, nats_server: NatsServer) -> None:
-    """The stream is made where there is none; the same id is stored once."""
+async def test_publisher_stores_messages_in_order_and_once(
+    site: Site, nats_server: NatsServer
+) -> None:
+    """A missing stream is created; the same id is stored once."""
     messages = [Outgoing(SUBJECT, b"%d" % i, f"id-{i}") for i in range(100)]
     async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
         publisher = Publisher(bus, site.bus, Subjects.of(site))
@@ -39,10 +41,10 @@ async def test_messages_are_stored_in_order_and_once(site: Site, nats_server: Na
     assert await stored(nats_server) == [(SUBJECT, b"%d" % i) for i in range(100)]
 
 
-async def test_publisher_tries_again_when_the_stream_has_no_leader(
+async def test_publisher_retries_while_stream_has_no_leader(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cluster of servers refuses messages until it has elected one; the stream is there."""
+    """A cluster of servers refuses messages until it has elected one; the stream exists."""
     attempts = 0
 
     async def refuse(*_: object) -> None:
@@ -60,10 +62,10 @@ async def test_publisher_tries_again_when_the_stream_has_no_leader(
     assert attempts == 2
 
 
-async def test_publisher_tries_again_when_nobody_answers_whether_there_is_a_stream(
+async def test_publisher_retries_while_no_server_answers_about_stream(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Servers without a leader do not know; a node, which may not make one, asks again."""
+    """Servers without a leader do not know; a node, which may not create one, retries."""
 
     async def no_stream(*_: object) -> None:
         raise NoStreamError(SUBJECT, "no stream stores it")
@@ -85,7 +87,9 @@ async def test_publisher_tries_again_when_nobody_answers_whether_there_is_a_stre
     assert not isinstance(caught.value, NoStreamError)
 
 
-async def test_a_failure_in_the_middle_costs_no_order(site: Site, nats_server: NatsServer) -> None:
+async def test_publisher_keeps_order_after_failure_in_middle(
+    site: Site, nats_server: NatsServer
+) -> None:
     async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
         publisher = Publisher(bus, site.bus, Subjects.of(site))
         good = [Outgoing(SUBJECT, b"%d" % i, f"id-{i}") for i in range(40)]
@@ -96,8 +100,8 @@ async def test_a_failure_in_the_middle_costs_no_order(site: Site, nats_server: N
     assert await stored(nats_server) == [(SUBJECT, b"%d" % i) for i in range(40)]
 
 
-async def test_a_refused_message_costs_no_order(nats_server: NatsServer) -> None:
-    """What follows it on its subject waits for its retry; other subjects need not."""
+async def test_publisher_keeps_order_after_refused_message(nats_server: NatsServer) -> None:
+    """Later messages on its subject wait for its retry; other subjects do not."""
     messages = [Outgoing(f"fox%2Etest.events.{i % 2}", b"%d" % i, f"id-{i}") for i in range(40)]
     async with Proxy(nats_server) as proxy:
         site = Site(cluster="fox.test", hostname="n1", bus=proxy.bus)
@@ -122,7 +126,7 @@ LIMIT = 2**20
 
 @given(st.binary(), st.binary(), st.binary(), st.binary())
 def test_ids_are_equal_only_for_equal_content(a: bytes, b: bytes, c: bytes, d: bytes) -> None:
-    """An id stands for subject and payload together, without confusing where one ends."""
+    """An id covers subject and payload, and where one ends."""
     if b"\0" not in a + c:
         assert (digest(a, b) == digest(c, d)) == ((a, b) == (c, d))
 
@@ -134,10 +138,10 @@ def test_ids_are_equal_only_for_equal_content(a: bytes, b: bytes, c: bytes, d: b
         st.text(st.characters(codec="ascii")), st.text(st.characters(exclude_categories=["Cs"]))
     ),
 )
-def test_a_message_is_one_command_or_cannot_be_encoded(
+def test_message_is_one_command_or_cannot_be_encoded(
     subject: str, payload: bytes, headers: dict[str, str]
 ) -> None:
-    """No subject and no header adds a word, a header or a command."""
+    """No subject and no header can add a word, a header or a command."""
     try:
         line, body, end = Outgoing(subject, payload, "id", headers).command("reply", LIMIT)
     except EncodeError:
@@ -153,22 +157,20 @@ def test_a_message_is_one_command_or_cannot_be_encoded(
     assert len(lines) == 4 + len(headers)
 
 
-def test_headers_arrive_as_they_were() -> None:
+def test_headers_arrive_unchanged() -> None:
     line, *_ = Outgoing("a", b"", "7", {"Ccpipe-Reason": "a: b"}).command("r", LIMIT)
     header = line.partition(b"\r\n")[2]
     assert Delivery("a", b"", header).headers == {"Ccpipe-Reason": "a: b", MESSAGE_ID: "7"}
 
 
-def test_what_exceeds_the_servers_limit_is_rejected() -> None:
-    """With its header, for which the server would end the connection."""
+def test_message_beyond_servers_limit_is_rejected() -> None:
+    """With its header, for which the server would close the connection."""
     with pytest.raises(RejectedError, match="max_payload is 1048576"):
         Outgoing("a", b"x" * LIMIT, "id").command("r", LIMIT)
 
 
-async def test_a_subject_without_a_stream_is_named(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether nobody listens there, or only a subscriber that sends no acknowledgement."""
+async def test_subject_without_stream_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no subscriber at all, or only one that sends no acknowledgement."""
     monkeypatch.setattr(module, "STORE_SECONDS", 0.2)
     async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
         with pytest.raises(NoStreamError, match="a: no stream stores it") as caught:
@@ -179,7 +181,7 @@ async def test_a_subject_without_a_stream_is_named(
             await store(bus, [Outgoing("a", b"", "1")], set())
 
 
-async def test_a_closed_connection_is_unavailable(site: Site) -> None:
+async def test_closed_connection_is_unavailable(site: Site) -> None:
     async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
         pass
     with pytest.raises(UnavailableError):
@@ -198,13 +200,13 @@ async def fill(bus: Connection, stored: list[str]) -> None:
 
 
 @pytest.mark.long
-async def test_a_full_disk_is_named_and_sticks_until_the_server_is_restarted(
+async def test_full_disk_is_reported_until_server_is_restarted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A real full disk, in memory: the server says nothing, so we say what it must be.
+    """A full disk (here in memory) is inferred, as the server does not report it.
 
-    When there is space again it goes on refusing, which the words say too; a restart cures it, and
-    what was acknowledged before is still there.
+    With free space it still refuses, which the error explains; after a restart it works again, and
+    all acknowledged messages are still there.
     """
     monkeypatch.setattr("ccpipe.bus.nats.publisher.STORE_SECONDS", 2.0)
     disk = tmp_path / "disk"
@@ -232,7 +234,9 @@ async def test_a_full_disk_is_named_and_sticks_until_the_server_is_restarted(
 NOISE = (b"", b"ok", b"{", b"[1]", b"{}", b'{"stream": ""}', b'{"stream": 1}', b'{"error": null}')
 
 
-async def test_a_subscriber_that_replies_is_no_stream(site: Site, nats_server: NatsServer) -> None:
+async def test_reply_of_subscriber_is_not_acknowledgement(
+    site: Site, nats_server: NatsServer
+) -> None:
     client = await nats.connect(nats_server.url)
 
     async def reply(message: Msg) -> None:
@@ -251,7 +255,7 @@ async def test_a_subscriber_that_replies_is_no_stream(site: Site, nats_server: N
     await client.close()
 
 
-async def test_who_waits_learns_that_the_connection_was_lost(nats_server: NatsServer) -> None:
+async def test_waiting_publisher_fails_when_connection_is_lost(nats_server: NatsServer) -> None:
     async with Proxy(nats_server) as proxy:
         bus = Connection(proxy.bus, name="t", telemetry=Telemetry(), forever=False)
         async with bus:
@@ -283,8 +287,10 @@ class _Kept(Waiting):
 
 
 @given(st.lists(st.binary() | st.sampled_from(NOISE)), st.binary())
-async def test_any_bytes_are_an_answer_or_noise(payloads: list[bytes], header: bytes) -> None:
-    """After them the stream's own answer is still waited for, unless one of them looks like it."""
+async def test_any_bytes_are_acknowledgement_or_ignored(
+    payloads: list[bytes], header: bytes
+) -> None:
+    """The stream's own one is still awaited, unless one of them looks like it."""
     receivers: list[Receive] = []
 
     async def subscribe(_: str, receive: Receive) -> None:
@@ -300,10 +306,10 @@ async def test_any_bytes_are_an_answer_or_noise(payloads: list[bytes], header: b
     assert len(kept.answers) == max(seen, 1) == 1
 
 
-async def test_nobody_waits_after_a_cancellation(site: Site) -> None:
-    """An answer that comes later is dropped, and the next call is not confused by it."""
+async def test_cancelled_publisher_waits_for_nothing(site: Site) -> None:
+    """A late acknowledgement is dropped, and does not disturb the next call."""
     async with connected(site.bus) as bus:
-        await bus.subscribe("a", lambda delivery: None)  # so that nobody says that none is there
+        await bus.subscribe("a", lambda delivery: None)  # so that it has a subscriber
         waiting = asyncio.create_task(store(bus, [Outgoing("a", b"x", "1")], set()))
         while not bus.acknowledgements._waiting:
             await asyncio.sleep(0.01)

@@ -48,7 +48,7 @@ async def until_all(readers: Sequence[Reader], value: int) -> None:
 
 
 async def test_one_process_reads_all_partitions_in_order(site: Site) -> None:
-    """Each node's values come once, in order, under the subject on which they were published."""
+    """Each node's values arrive once, in order, with the subject on which they were published."""
     wanted = partitioned(site, 4)
     await publish(wanted, 0, 20)
     async with Reader(shared(wanted)) as reader:
@@ -57,8 +57,8 @@ async def test_one_process_reads_all_partitions_in_order(site: Site) -> None:
     assert "fox%2Etest.metrics.n0" in reader.origins
 
 
-async def test_a_second_process_gets_half_without_a_repetition(site: Site) -> None:
-    """It is given partitions when all that the first one got of them is acknowledged."""
+async def test_second_process_gets_half_without_repetition(site: Site) -> None:
+    """It gets partitions once everything the first one read of them is acknowledged."""
     wanted = partitioned(site, 4)
     await publish(wanted, 0)
     async with Reader(shared(wanted)) as first:
@@ -78,8 +78,8 @@ async def test_a_second_process_gets_half_without_a_repetition(site: Site) -> No
         assert all(found == sorted(found) for found in by_node([reader]).values())
 
 
-async def test_the_next_process_begins_with_what_was_not_acknowledged(site: Site) -> None:
-    """A process that leaves gives back what it read; the next one reads that before what is new."""
+async def test_next_process_begins_with_unacknowledged_messages(site: Site) -> None:
+    """An ending process releases what it read; the next one reads that before new messages."""
     wanted = partitioned(site, 4)
     await publish(wanted, 0, 5)
     async with Reader(shared(wanted), acknowledge=False) as first:
@@ -90,8 +90,8 @@ async def test_the_next_process_begins_with_what_was_not_acknowledged(site: Site
     assert by_node([second]) == {f"n{n}": [float(v) for v in range(10)] for n in range(NODES)}
 
 
-async def test_another_number_of_partitions_keeps_the_order(site: Site) -> None:
-    """What was stored before is read to its end first; a bridge that runs learns the number."""
+async def test_changed_number_of_partitions_keeps_order(site: Site) -> None:
+    """Older messages are read to the end first; a running bridge picks up the number."""
     before = site
     await publish(partitioned(site, 1), 0, 3)
     for count, number in ((4, 3), (8, 6)):
@@ -109,7 +109,7 @@ async def test_another_number_of_partitions_keeps_the_order(site: Site) -> None:
     assert by_node([reader]) == {f"n{n}": [float(v) for v in range(12)] for n in range(NODES)}
 
 
-async def test_a_translator_that_must_see_everything_reads_alone(site: Site) -> None:
+async def test_translator_of_whole_cluster_reads_alone(site: Site) -> None:
     wanted = partitioned(site, 4)
     await publish(wanted, 0)
     first, second = shared(wanted), shared(wanted)
@@ -121,8 +121,8 @@ async def test_a_translator_that_must_see_everything_reads_alone(site: Site) -> 
         await until_all([reader], 1)
 
 
-async def test_a_process_with_a_state_keeps_its_nodes(site: Site) -> None:
-    """Two that start together get half each; one that comes later gets nothing of theirs."""
+async def test_process_with_state_keeps_its_nodes(site: Site) -> None:
+    """Two that start together get half each; a later one gets none of theirs."""
     wanted = partitioned(site, 4)
     sources = [shared(wanted) for _ in range(3)]
     async with contextlib.AsyncExitStack() as stack:

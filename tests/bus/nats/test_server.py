@@ -15,8 +15,8 @@ from ccpipe.errors import ConfigError
 from tests.conftest import eventually, free_port
 
 
-async def test_it_refuses_whoever_does_not_know_the_password(nats_server: NatsServer) -> None:
-    """Other users of the machine can reach loopback, so the address alone opens nothing."""
+async def test_server_refuses_client_without_password(nats_server: NatsServer) -> None:
+    """Other users of the machine can reach loopback, so the address alone must not suffice."""
     reader, writer = await asyncio.open_connection("127.0.0.1", nats_server.port)
     writer.write(b"CONNECT {}\r\nPING\r\n")
     assert (await reader.readline()).startswith(b"INFO")
@@ -28,15 +28,15 @@ async def test_it_refuses_whoever_does_not_know_the_password(nats_server: NatsSe
     await client.close()
 
 
-async def test_its_secrets_are_readable_by_the_owner_only(nats_server: NatsServer) -> None:
+async def test_server_secrets_are_readable_by_owner_only(nats_server: NatsServer) -> None:
     for name in ("password", "nats.conf"):
         assert stat.S_IMODE((nats_server.directory / name).stat().st_mode) == 0o600
 
 
-async def test_a_killed_server_comes_back_at_its_port_with_its_streams(
+async def test_killed_server_restarts_at_its_port_with_its_streams(
     nats_server: NatsServer,
 ) -> None:
-    """Kill -9 costs nothing that JetStream had acknowledged."""
+    """Kill -9 loses nothing that JetStream had acknowledged."""
     client = await nats.connect(nats_server.url)
     await client.jetstream().add_stream(name="kept", subjects=["kept"])
     await client.jetstream().publish("kept", b"safe")
@@ -51,7 +51,7 @@ async def test_a_killed_server_comes_back_at_its_port_with_its_streams(
     await client.close()
 
 
-async def test_it_ends_when_left(tmp_path: Path) -> None:
+async def test_server_ends_with_its_context(tmp_path: Path) -> None:
     async with NatsServer(tmp_path, port=free_port()) as server:
         pid = server.pid
         assert pid is not None
@@ -59,8 +59,8 @@ async def test_it_ends_when_left(tmp_path: Path) -> None:
         os.kill(pid, 0)
 
 
-async def test_somebody_elses_port_is_not_taken_for_ours(tmp_path: Path) -> None:
-    """A port in use is an error, even if what listens there is a NATS server too."""
+async def test_server_fails_if_its_port_is_in_use(tmp_path: Path) -> None:
+    """Also if another NATS server uses it."""
     async with NatsServer(tmp_path / "one", port=free_port()) as server:
         second = NatsServer(tmp_path / "two", port=server.port)
         with pytest.raises(Exception, match="did not start"):
@@ -68,8 +68,8 @@ async def test_somebody_elses_port_is_not_taken_for_ours(tmp_path: Path) -> None
                 pass
 
 
-async def test_an_empty_password_lets_nobody_in(tmp_path: Path) -> None:
-    """As after a full disk: the start is refused, and the file is named."""
+async def test_server_refuses_to_start_with_empty_password(tmp_path: Path) -> None:
+    """As after a full disk: the error names the file."""
     (tmp_path / "password").write_text("\n")
     with pytest.raises(ConfigError, match="password is empty"):
         async with NatsServer(tmp_path, port=free_port()):
@@ -77,7 +77,7 @@ async def test_an_empty_password_lets_nobody_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sync", ["always", "10s"])
-async def test_the_server_takes_how_often_it_syncs(tmp_path: Path, sync: str) -> None:
+async def test_server_accepts_sync_interval(tmp_path: Path, sync: str) -> None:
     async with NatsServer(tmp_path, port=free_port(), sync=sync) as server:
         assert f'sync_interval: "{sync}"' in (tmp_path / "nats.conf").read_text()
         assert server.pid
@@ -88,7 +88,7 @@ def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-def test_a_running_up_is_found_until_it_withdraws() -> None:
+def test_running_up_is_found_until_it_withdraws() -> None:
     here = RunningServer("nats://u:p@127.0.0.1:1", os.getpid(), "c", "/x")
     assert running() is None
     here.announce()
@@ -97,8 +97,8 @@ def test_a_running_up_is_found_until_it_withdraws() -> None:
     assert running() is None
 
 
-async def test_an_announcement_of_a_dead_process_does_not_count() -> None:
-    """An `up` that was killed leaves its announcement behind; nobody must follow it."""
+async def test_announcement_of_dead_process_is_ignored() -> None:
+    """A killed `up` leaves its announcement behind."""
     child = await asyncio.create_subprocess_exec("true")
     await child.wait()
     RunningServer("nats://127.0.0.1:1", child.pid, "c", "/x").announce()
@@ -106,8 +106,8 @@ async def test_an_announcement_of_a_dead_process_does_not_count() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"url": 1}', "null"])
-def test_a_broken_announcement_does_not_count(text: str) -> None:
-    """Whatever stands in that file, commands go on to the next place to look."""
+def test_invalid_announcement_is_ignored(text: str) -> None:
+    """Whatever the file contains, commands continue with the next place to look."""
     RunningServer("", 0, "", "").announce()
     path = next(Path(os.environ["XDG_STATE_HOME"]).rglob("up.json"))
     path.write_text(text)

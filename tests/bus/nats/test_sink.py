@@ -44,10 +44,8 @@ ENVELOPE = Envelope(
 )
 
 
-async def test_sinks_share_a_connection_that_stays_open(
-    site: Site, nats_server: NatsServer
-) -> None:
-    """Who opened it closes it: sinks that are left leave it as it is."""
+async def test_sinks_share_connection_that_stays_open(site: Site, nats_server: NatsServer) -> None:
+    """It is closed where it was opened: closed sinks leave it open."""
     telemetry = Telemetry()
     bus = await Connection(site.bus, name="test", telemetry=telemetry).connect_in_background()
     lines = NatsSink(site=site, telemetry=telemetry).using(bus)
@@ -66,7 +64,7 @@ async def test_sinks_share_a_connection_that_stays_open(
         await lines.write(to_lines([METRIC]))
 
 
-async def test_credentials_that_are_refused_are_told_by_every_sink(nats_server: NatsServer) -> None:
+async def test_every_sink_reports_refused_credentials(nats_server: NatsServer) -> None:
     site = Site(cluster="fox.test", bus=Bus(servers=[f"nats://x:y@127.0.0.1:{nats_server.port}"]))
     telemetry = Telemetry()
     bus = await Connection(site.bus, name="test", telemetry=telemetry).connect_in_background()
@@ -77,13 +75,13 @@ async def test_credentials_that_are_refused_are_told_by_every_sink(nats_server: 
 
 
 @pytest.mark.parametrize("sees_streams", [True, False])
-async def test_the_stream_is_made_although_somebody_listens(
+async def test_sink_creates_stream_although_subscriber_exists(
     site: Site, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, *, sees_streams: bool
 ) -> None:
-    """`ccpipe tail` that was there first: the broker then does not say that no stream stores it.
+    """With a running `ccpipe tail` the broker does not report that no stream stores a message.
 
-    A subscriber hears each message once, but for the first one of a publisher that cannot see
-    beforehand that there is no stream.
+    The subscriber receives each message once, except the first one of a publisher that cannot see
+    beforehand that no stream exists.
     """
     monkeypatch.setattr(module, "STORE_SECONDS", 2.0)
     if not sees_streams:
@@ -115,8 +113,8 @@ async def test_the_stream_is_made_although_somebody_listens(
     assert stored == 2
 
 
-async def test_written_twice_it_is_stored_once(site: Site, sink: NatsSink) -> None:
-    """A write that is tried again after a lost acknowledgement makes no duplicates."""
+async def test_record_written_twice_is_stored_once(site: Site, sink: NatsSink) -> None:
+    """A retry after a lost acknowledgement makes no duplicates."""
     await sink.write(to_lines(metrics(700)))
     await sink.write(to_lines(metrics(700)))
     async with Reader(source(site, drain=Duration(3))) as reader:
@@ -135,10 +133,10 @@ def from_messages(sizes: Sequence[int], first: int = 1) -> Provenance:
     )
 
 
-async def test_what_came_from_a_stream_is_stored_once_however_it_is_batched(
+async def test_records_of_stream_are_stored_once_in_any_batches(
     sink: NatsSink, nats_server: NatsServer
 ) -> None:
-    """As after a kill: the same messages again, beside others in the batch."""
+    """As after a kill: the same messages again, batched with others."""
     records = to_lines(metrics(1000))
     sizes = [100, 300, 50, 550]
     await sink.write(delivered(records[:400], from_messages(sizes[:2])))
@@ -147,10 +145,8 @@ async def test_what_came_from_a_stream_is_stored_once_however_it_is_batched(
     assert await stored_values(nats_server) == [float(i) for i in range(1000)]
 
 
-async def test_small_messages_are_joined_and_overtake_nothing(
-    sink: NatsSink, nats_server: NatsServer
-) -> None:
-    """A message for each line that came alone would cost more than a line that is stored twice."""
+async def test_sink_joins_small_messages_in_order(sink: NatsSink, nats_server: NatsServer) -> None:
+    """One message for each line would be more expensive than storing a line twice."""
     await sink.write(
         delivered(to_lines(metrics(400)), from_messages([10] * 10 + [100] + [20] * 10))
     )
@@ -158,7 +154,7 @@ async def test_small_messages_are_joined_and_overtake_nothing(
     assert len(await stored(nats_server)) == 3
 
 
-async def test_a_bad_record_is_named_by_its_place_among_all(site: Site) -> None:
+async def test_bad_record_is_identified_by_its_index_among_all(site: Site) -> None:
     huge = replace(ENVELOPE, errors=(replace(ENVELOPE.errors[0], detail="x" * 2**20),))
     async with NatsSink(site=site, telemetry=Telemetry(), codec=SonarCodec(), join=0) as sink:
         for provenance in (from_messages([1, 1, 1]), None):
@@ -168,10 +164,10 @@ async def test_a_bad_record_is_named_by_its_place_among_all(site: Site) -> None:
 
 
 @pytest.mark.parametrize("fault", ["silent", "cut", "killed"])
-async def test_what_was_stored_of_a_write_that_failed_is_not_stored_again(
+async def test_failed_write_does_not_repeat_stored_messages(
     nats_server: NatsServer, fault: str
 ) -> None:
-    """However it failed: the next try goes on where it was, with the same messages."""
+    """However it failed: the retry continues with the same messages."""
     acknowledged = 0
     async with Proxy(nats_server) as proxy:
 
@@ -198,8 +194,8 @@ async def test_what_was_stored_of_a_write_that_failed_is_not_stored_again(
     assert await stored_values(nats_server) == [float(i) for i in range(3050)]
 
 
-async def test_payloads_stay_below_the_servers_limit(nats_server: NatsServer, site: Site) -> None:
-    """Asked for larger payloads than the server takes, the sink makes smaller ones."""
+async def test_payloads_stay_below_servers_limit(nats_server: NatsServer, site: Site) -> None:
+    """If configured for larger payloads than the server accepts, the sink makes smaller ones."""
     async with NatsSink(site=site, telemetry=Telemetry(), lines=10**6, bytes=Size(2**30)) as sink:
         await sink.write(
             to_lines([log("c", "info", "x" * 1000, time=NOW + i, tags=TAGS) for i in range(3000)])

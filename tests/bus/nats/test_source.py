@@ -23,16 +23,14 @@ from tests.reading import Reader
 from tests.servers.nats.proxy import Proxy
 
 
-async def test_a_plain_subscription_hears_without_jetstream(
-    site: Site, nats_server: NatsServer
-) -> None:
-    """Sites without JetStream are served too: what is said while we listen is heard."""
+async def test_source_subscribes_without_jetstream(site: Site, nats_server: NatsServer) -> None:
+    """Sites without JetStream are supported: messages published meanwhile are received."""
     core = Site(cluster="c", bus=Bus(servers=[nats_server.url], jetstream=False))
     listening = source(core, durable="")
     async with NatsSink(site=core, telemetry=Telemetry()) as sink, Reader(listening) as reader:
         await listening.bus.flush()
         await sink.write(to_lines(metrics(3, start=1_760_000_000)))
-        # The tag says fox.test, so that is where it travels: our own cluster hears nothing.
+        # It is published by its tag, fox.test: our own cluster receives nothing.
         await sink.write(
             to_lines([metric("m", 9.0, time=NOW, tags={"hostname": "n1", "type": "node"})])
         )
@@ -40,8 +38,8 @@ async def test_a_plain_subscription_hears_without_jetstream(
     assert reader.values == [9.0]
 
 
-async def test_source_reads_a_new_type_of_records_from_given_subjects(site: Site) -> None:
-    """A codec of somebody else's needs nothing in ccpipe but its subjects."""
+async def test_source_reads_new_type_of_records_from_given_subjects(site: Site) -> None:
+    """A third-party codec needs nothing in ccpipe but its subjects."""
     codec = ReadingsCodec()
     reader = source(site, codec=codec, subjects=[SUBJECT])
     async with (
@@ -55,7 +53,7 @@ async def test_source_reads_a_new_type_of_records_from_given_subjects(site: Site
         )
 
 
-def test_source_refuses_a_new_type_of_records_without_subjects(site: Site) -> None:
+def test_source_refuses_new_type_of_records_without_subjects(site: Site) -> None:
     """Only the records that ccpipe knows have default subjects, and an identity by subject."""
     with pytest.raises(ConfigError, match="subjects: missing; readings have no default subjects"):
         source(site, codec=ReadingsCodec())
@@ -63,10 +61,10 @@ def test_source_refuses_a_new_type_of_records_without_subjects(site: Site) -> No
         source(site, codec=ReadingsCodec(), subjects=[SUBJECT], identity="subject")
 
 
-async def test_a_line_without_time_gets_the_moment_it_was_stored(
+async def test_line_without_time_gets_time_it_was_stored(
     nats_server: NatsServer, site: Site, sink: NatsSink
 ) -> None:
-    """Handed over again it keeps that moment, so that a store sees one line, not two."""
+    """Redelivered it keeps that time, so that a store sees one line, not two."""
     await sink.write(to_lines(metrics(1)))
     client = await nats.connect(nats_server.url)
     await client.jetstream().publish("fox%2Etest.metrics", b"m,hostname=n1,type=node value=7")
@@ -85,7 +83,7 @@ async def test_a_line_without_time_gets_the_moment_it_was_stored(
     assert None not in moments
 
 
-async def test_bad_lines_are_rejected_with_the_batch_they_came_in(
+async def test_bad_lines_are_rejected_with_their_batch(
     site: Site, sink: NatsSink, nats_server: NatsServer
 ) -> None:
     """The source hands over good and bad lines of a payload together."""
@@ -102,10 +100,10 @@ async def test_bad_lines_are_rejected_with_the_batch_they_came_in(
 
 
 @pytest.mark.parametrize("durable", ["d", ""])
-async def test_a_broker_that_says_nothing_is_no_progress(
+async def test_silent_broker_is_reported_as_no_progress(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, durable: str
 ) -> None:
-    """``/ready`` says so although the connection stands, until the broker answers again."""
+    """By ``/ready``, although the connection is open, until the broker answers again."""
     monkeypatch.setattr(module, "STUCK_SECONDS", 1.0)
     monkeypatch.setattr(source_module, "STUCK_SECONDS", 1.0)
     monkeypatch.setattr(source_module, "PROBE_SECONDS", 0.1)
@@ -121,7 +119,7 @@ async def test_a_broker_that_says_nothing_is_no_progress(
             await eventually(lambda: not telemetry.stuck())
 
 
-async def test_a_source_answers_jetstream_only(site: Site, sink: NatsSink) -> None:
+async def test_source_acknowledges_to_jetstream_only(site: Site, sink: NatsSink) -> None:
     """No acknowledgement is published on a reply subject that another program chose."""
     telemetry = Telemetry()
     heard: list[Delivery] = []

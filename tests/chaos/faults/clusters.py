@@ -12,7 +12,7 @@ from tests.chaos.lab import Lab, numbered
 
 @fault("a JetStream cluster of three that loses a server, then its leader; keys of `auth init`")
 async def cluster(directory: Path, rounds: int) -> Account:
-    """Two of three go on; each comes back before the next is lost."""
+    """Two of three servers suffice; each is back before the next is lost."""
     async with Lab(directory, servers=3, has_keys=True).open() as lab:
         bridge = lab.bridge(f'use = "file"\npath = "{directory}/stored.lp"')
         await bridge.start()

@@ -13,7 +13,7 @@ from tests.servers.victoriametrics import VictoriaMetrics
 
 @fault("a store slower than its time limit")
 async def slow_store(directory: Path, rounds: int) -> Account:
-    """The limit grows; each line that it was late for is stored a few times."""
+    """The timeout grows; lines of timed-out writes are stored a few times."""
     async with LyingStore(seconds=1.5).running() as store, Lab(directory).open() as lab:
         sink = f'use = "victoriametrics"\nurl = "{store.url}"\ntimeout = "500ms"'
         bridge = await flowing(lab, sink, numbered(LINES * rounds))
@@ -23,7 +23,7 @@ async def slow_store(directory: Path, rounds: int) -> Account:
 
 @fault("SIGKILL of the store, VictoriaMetrics, with durable")
 async def kill_victoriametrics(directory: Path, rounds: int) -> Account:
-    """Rows are acknowledged when its disk has them: also those of the last seconds survive."""
+    """Rows are acknowledged once on its disk: also rows of the last seconds survive."""
     made = VictoriaMetrics(directory / "victoriametrics", "-dedup.minScrapeInterval=1ms")
     with made as store:
 

@@ -1,4 +1,4 @@
-"""Messages that come twice, in another order, or broken."""
+"""Duplicated, reordered or broken messages."""
 
 import asyncio
 from pathlib import Path
@@ -44,7 +44,7 @@ async def hostile_lines(directory: Path, rounds: int) -> Account:
 
 @fault("messages repeated and swapped to and from the broker, into Parquet files")
 async def muddled(directory: Path, rounds: int) -> Account:
-    """The broker knows a message by its id, the store by its number."""
+    """The broker recognizes a message by its id, the store by its number."""
     async with (
         Lab(directory).open() as lab,
         Muddle(lab.broker.port, "c.metrics").running() as muddle,

@@ -36,7 +36,7 @@ async def drained(lab: Lab, durable: str = "chaos", seconds: float = 90) -> None
     )
 
 
-async def asking(lab: Lab, durable: str = "chaos", seconds: float = 90) -> None:
+async def connected(lab: Lab, durable: str = "chaos", seconds: float = 90) -> None:
     await _consumer(lab, durable, seconds, lambda info: bool(info.num_waiting))
 
 
@@ -94,7 +94,7 @@ async def finished(lab: Lab, bridge: Process) -> list[int]:
 
 
 async def repeated(directory: Path, rounds: int, act: Act) -> Account:
-    """Let numbered lines flow from a publisher through a bridge into a file, and act meanwhile."""
+    """Send numbered lines from a publisher through a bridge into a file; run `act` meanwhile."""
     async with Lab(directory).open() as lab:
         bridge = lab.bridge(f'use = "file"\npath = "{directory}/stored.lp"')
         await meanwhile(lab, bridge, rounds, act)

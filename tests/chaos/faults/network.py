@@ -1,4 +1,4 @@
-"""Connections that fail in other ways than by the end of a process."""
+"""Connections that fail while the processes live."""
 
 import asyncio
 import random
@@ -18,7 +18,7 @@ HANDSHAKES = 4
 
 @fault("a websocket with TLS that is cut, and whose handshakes then fail")
 async def failed_handshakes(directory: Path, rounds: int) -> Account:
-    """As behind a proxy that is started anew: publisher and bridge try until it works."""
+    """As behind a restarted proxy: publisher and bridge retry until it works."""
     tls, port = certificates(directory), free_port()
     listen = f'listen: "127.0.0.1:{port}"'
     block = f'{listen}, tls {{ cert_file: "{tls.cert}", key_file: "{tls.key}" }}'

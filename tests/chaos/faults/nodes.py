@@ -11,7 +11,7 @@ from tests.chaos.lab import Lab, Process, numbered
 
 @fault("clocks of nodes that jump by a year, with a time window before the store")
 async def clock_jumps(directory: Path, rounds: int) -> Account:
-    """What is outside the window is a dead letter."""
+    """Lines outside the window become dead letters."""
     now = int(time.time())
     third = LINES * rounds // 3
     year = 365 * 86400
@@ -28,12 +28,12 @@ async def clock_jumps(directory: Path, rounds: int) -> Account:
 
 
 JUMPS = ("+1y", "-10y", "+1h", "-1h", "+0")
-"""What the clock shows, against the real time."""
+"""Offsets of the clock from the real time."""
 
 
 @fault("the clock under bridge and publisher jumps by hours and years (libfaketime)")
 async def wall_clock_jumps(directory: Path, rounds: int) -> Account:
-    """Nothing waits by the wall clock, and none of its jumps loses or doubles anything."""
+    """No wait depends on the wall clock, and no jump of it loses or duplicates lines."""
     clock = directory / "clock"
     clock.write_text("+0\n")
     faked = {

@@ -5,16 +5,16 @@ import random
 from pathlib import Path
 
 from tests.chaos.account import Account, in_stream, is_in_order
-from tests.chaos.faults.flow import LINES, RATE, asking, drained, fault, finished, repeated
+from tests.chaos.faults.flow import LINES, RATE, connected, drained, fault, finished, repeated
 from tests.chaos.lab import Lab, Process, numbered
 
 COPY = "copy.metrics"
-"""What a bridge publishes on that reads from the bus too."""
+"""The subject of a bridge that also reads from the bus."""
 
 
 @fault("SIGKILL of the bridge")
 async def kill_bridge(directory: Path, rounds: int) -> Account:
-    """What it had not acknowledged is delivered again."""
+    """Messages that it had not acknowledged are redelivered."""
     return await repeated(directory, rounds, bridge_alone)
 
 
@@ -25,7 +25,7 @@ async def bridge_alone(_: Lab, bridge: Process) -> None:
 
 @fault("SIGKILL of a bridge from one stream into another")
 async def kill_bridge_onto_the_bus(directory: Path, rounds: int) -> Account:
-    """What it had published and not acknowledged is published again, and the broker knows it."""
+    """Messages published but not acknowledged are published again; the broker drops duplicates."""
     chance = random.Random(rounds)
     async with Lab(directory).open() as lab:
         bridge = lab.bridge(f'use = "nats"\nsubjects = {{ metrics = "{COPY}" }}')
@@ -41,7 +41,7 @@ async def kill_bridge_onto_the_bus(directory: Path, rounds: int) -> Account:
             await bridge.start()
             assert await sender.wait() == 0, sender.text()
             await drained(lab)
-            await asking(lab)
+            await connected(lab)
             while copies.pending_msgs:
                 await copies.next_msg()
         dead = await finished(lab, bridge)
@@ -65,7 +65,7 @@ async def kill_broker(directory: Path, rounds: int) -> Account:
 
 @fault("SIGSTOP of the broker for seconds")
 async def freeze_broker(directory: Path, rounds: int) -> Account:
-    """It takes bytes and answers nothing."""
+    """It accepts bytes and does not respond."""
 
     async def act(lab: Lab, _: Process) -> None:
         await lab.broker.freeze(3)
@@ -75,7 +75,7 @@ async def freeze_broker(directory: Path, rounds: int) -> Account:
 
 @fault("SIGSTOP of the bridge beyond ack_wait")
 async def freeze_bridge(directory: Path, rounds: int) -> Account:
-    """The broker hands everything over again."""
+    """The broker redelivers everything."""
 
     async def act(_: Lab, bridge: Process) -> None:
         await bridge.freeze(4)
@@ -85,7 +85,7 @@ async def freeze_bridge(directory: Path, rounds: int) -> Account:
 
 @fault("SIGKILL of broker and bridge at once")
 async def kill_both(directory: Path, rounds: int) -> Account:
-    """As in a power cut of the machine that runs both, but for its disk."""
+    """As in a power failure of the machine that runs both, except for its disk."""
     return await repeated(directory, rounds, broker_and_bridge)
 
 

@@ -1,4 +1,4 @@
-"""Publishers whose broker is away, and what their spools suffer meanwhile."""
+"""Publishers without a broker, and faults of their spools meanwhile."""
 
 import asyncio
 import random
@@ -40,7 +40,7 @@ class Node:
         self.spool = lab.directory / "state" / "ccpipe" / "spool"
 
     async def start(self) -> Process:
-        """Start a publisher; what it says comes behind what those before it said."""
+        """Start a publisher; its log is appended to the earlier ones."""
         publisher = self.lab.ccpipe("publish", "publish", CCPIPE_CONFIG=str(self.config))
         await publisher.start()
         return publisher
@@ -67,7 +67,7 @@ class Node:
             await asyncio.sleep(0.1)
 
     async def empties(self) -> None:
-        """Wait until nothing is spooled; before the spool is open, ``/metrics`` says so too."""
+        """Wait until the spool is empty; ``/metrics`` alone also reports 0 before it is open."""
         while (
             list(self.spool.glob("*.metrics")) or await self.counter("ccpipe_spooled_messages") != 0
         ):
@@ -105,7 +105,7 @@ def _times(lines: Sequence[bytes]) -> list[int]:
 
 @fault("the broker away for an hour, a hundred times as fast; SIGKILL of the publisher meanwhile")
 async def broker_away(directory: Path, rounds: int) -> Account:
-    """The spool keeps what was sampled, in order, and the next publisher sends it."""
+    """The spool keeps samples in order, and the next publisher sends them."""
     async with Lab(directory).open() as lab:
         node = Node(lab)
         await lab.broker.kill()
@@ -126,7 +126,7 @@ async def broker_away(directory: Path, rounds: int) -> Account:
 
 @fault("a full disk under the spool (tmpfs), SIGTERM of the publisher while it is full")
 async def spool_on_full_disk(directory: Path, rounds: int) -> Account:
-    """Everything arrives once the broker is back, although the disk never has room again."""
+    """Everything arrives once the broker is back, although the disk stays full."""
     disk = directory / "state"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "lab", disk], check=True)
@@ -169,7 +169,7 @@ def _fill(disk: Path) -> None:
 
 @fault("flipped bits, cut ends and zeroed pages in the spool of a killed publisher")
 async def damaged_spool(directory: Path, rounds: int) -> Account:
-    """What is undamaged arrives, in order; the rest is counted."""
+    """Undamaged messages arrive in order; the others are counted."""
     chance = random.Random(rounds)
     published: list[bytes] = []
     dropped = 0

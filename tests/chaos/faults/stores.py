@@ -1,4 +1,4 @@
-"""Stores that fail, and stores that know what they have."""
+"""Stores that fail, and stores that recognize duplicates."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from tests.chaos.faults.flow import (
     LINES,
     RATE,
     Act,
-    asking,
+    connected,
     dead_letters,
     drained,
     fault,
@@ -36,7 +36,7 @@ from tests.servers.postgres import Server
 
 @fault("SIGKILL of broker and bridge at once, into Parquet files")
 async def kill_both_parquet(directory: Path, rounds: int) -> Account:
-    """The store knows by the messages' ids what it has."""
+    """The store recognizes duplicates by message id."""
     return await into_parquet(directory, rounds, broker_and_bridge)
 
 
@@ -46,7 +46,7 @@ async def kill_both_small_messages(directory: Path, rounds: int) -> Account:
     async with Lab(directory).open() as lab:
         bridge = lab.bridge(f'use = "parquet"\ndir = "{directory}/parquet"')
         await bridge.start()
-        await asking(lab)
+        await connected(lab)
         sending = asyncio.create_task(publish_small(lab, LINES * rounds))
         chance = random.Random(rounds)
         for _ in range(rounds):
@@ -63,7 +63,7 @@ async def publish_small(lab: Lab, count: int, each: int = 5) -> None:
     """Publish lines, a few in a message; one that the broker did not confirm is sent again."""
 
     async def ignore(_: Exception) -> None:
-        """Say nothing of each attempt."""
+        """Do not report each attempt."""
 
     options = {"max_reconnect_attempts": -1, "reconnect_time_wait": 0.1, "error_cb": ignore}
     client = await lab.connect(**options)
@@ -82,7 +82,7 @@ async def publish_small(lab: Lab, count: int, each: int = 5) -> None:
 
 @fault("SIGSTOP of the bridge beyond ack_wait, into Parquet files")
 async def freeze_bridge_parquet(directory: Path, rounds: int) -> Account:
-    """What the bridge holds and what is delivered again may be in one write."""
+    """Messages that the bridge buffers and their redeliveries may be in one write."""
 
     async def act(_: Lab, bridge: Process) -> None:
         await bridge.freeze(4)
@@ -91,7 +91,7 @@ async def freeze_bridge_parquet(directory: Path, rounds: int) -> Account:
 
 
 async def into_parquet(directory: Path, rounds: int, act: Act) -> Account:
-    """Let lines flow into Parquet files, and act meanwhile."""
+    """Let lines flow into Parquet files, and run `act` meanwhile."""
     async with Lab(directory).open() as lab:
         bridge = lab.bridge(f'use = "parquet"\ndir = "{directory}/parquet"')
         await meanwhile(lab, bridge, rounds, act)
@@ -120,7 +120,7 @@ async def in_postgres(server: Server, database: str) -> list[int]:
 
 @fault("SIGKILL of broker and bridge, and a crash of the store, PostgreSQL")
 async def kill_all_postgres(directory: Path, rounds: int) -> Account:
-    """The transaction that stores rows notes the messages that they came with."""
+    """The transaction that stores rows records the ids of their messages."""
     async with postgres() as server, Lab(directory).open() as lab:
         database = await server.database()
 
@@ -151,7 +151,7 @@ async def lying_store(directory: Path, rounds: int) -> Account:
 
 @fault("a full disk under the store (tmpfs)")
 async def full_disk(directory: Path, rounds: int) -> Account:
-    """The bridge waits for room; no line is torn or written twice by that. Needs root."""
+    """The bridge waits for space; no line is torn or written twice. Needs root."""
     disk = directory / "disk"
     disk.mkdir()
     size = LINES * rounds * 20  # a line has some 55 bytes

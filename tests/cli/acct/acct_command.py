@@ -1,4 +1,4 @@
-"""``ccpipe acct`` in this process: what its tests share."""
+"""``ccpipe acct`` in this process, shared by its tests."""
 
 import csv
 import io
@@ -22,17 +22,17 @@ class Acct(Protocol):
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> Ended:
     """Run the command as ``ccpipe.cli.main`` does, errors and exit codes included."""
     code: object = 0
-    said = ""
+    stderr = ""
     try:
         acct([str(argument) for argument in arguments], exit_on_error=False, print_error=False)
     except SystemExit as end:
         code = end.code or 0
     except (CcpipeError, CycloptsError) as error:
         code = getattr(error, "exit_code", 64)
-        said = f"ccpipe: {error}\n"
+        stderr = f"ccpipe: {error}\n"
     assert isinstance(code, int)
     out, err = capsys.readouterr()
-    return Ended(code, out, err + said)
+    return Ended(code, out, err + stderr)
 
 
 def rows(shown: Ended) -> list[dict[str, object]]:

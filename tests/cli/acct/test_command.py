@@ -26,7 +26,7 @@ def known(*files: Path) -> list[Accounting]:
     return [record for file in files for record in read(file.read_bytes()).records]
 
 
-def test_many_files_and_packed_ones_are_one(acct: Acct, tmp_path: Path) -> None:
+def test_acct_reads_compressed_and_several_files_in_one_call(acct: Acct, tmp_path: Path) -> None:
     """Classic and JSON lines, plain and gzip, in one call; each record counts once."""
     packed = tmp_path / "accounting.1.gz"
     packed.write_bytes(gzip.compress(CLASSIC.read_bytes()))
@@ -36,7 +36,7 @@ def test_many_files_and_packed_ones_are_one(acct: Acct, tmp_path: Path) -> None:
     assert row["WALLCLOCK"] == sum(record.wallclock for record in found)
 
 
-def test_standard_input_is_read(acct: Acct, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_acct_reads_standard_input(acct: Acct, monkeypatch: pytest.MonkeyPatch) -> None:
     """For -, as `qacct -f -` does."""
     stdin = io.TextIOWrapper(io.BytesIO(CLASSIC.read_bytes()))
     monkeypatch.setattr("sys.stdin", stdin)
@@ -44,7 +44,7 @@ def test_standard_input_is_read(acct: Acct, monkeypatch: pytest.MonkeyPatch) -> 
     assert row["RECORDS"] == 128
 
 
-def test_bad_lines_are_told_and_cost_only_themselves(acct: Acct, tmp_path: Path) -> None:
+def test_acct_reports_bad_lines_and_counts_others(acct: Acct, tmp_path: Path) -> None:
     """File, line, offset and reason on stderr; the others are counted; exit code 65."""
     lines = CLASSIC.read_bytes().splitlines(keepends=True)
     bad = tmp_path / "bad"
@@ -52,12 +52,12 @@ def test_bad_lines_are_told_and_cost_only_themselves(acct: Acct, tmp_path: Path)
     shown = acct(bad, "-o", "json")
     assert shown.code == 65
     offset = len(b"".join(lines[:10]))
-    assert f"{bad}:11: offset {offset}: 3 fields where a record has 43 at least" in shown.err
+    assert f"{bad}:11: offset {offset}: 3 fields, expected at least 43" in shown.err
     assert rows(shown)[0]["RECORDS"] == 128
 
 
-def test_a_truncated_file_gives_every_whole_record(acct: Acct, tmp_path: Path) -> None:
-    """Those that zcat gives, here and in ``convert``; then the reason and exit code 65."""
+def test_acct_reads_every_whole_record_of_truncated_file(acct: Acct, tmp_path: Path) -> None:
+    """The same records as zcat, here and in ``convert``; then the reason and exit code 65."""
     packed = tmp_path / "a.gz"
     packed.write_bytes(gzip.compress(b"".join(many_records()))[:-5000])
     whole = subprocess.run([program("zcat", "gzip"), packed], capture_output=True, check=False)
@@ -82,8 +82,8 @@ def many_records() -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("suffix", ["gz", "bz2", "xz", "zst"])
-def test_compressed_files_are_read_and_indexed(acct: Acct, tmp_path: Path, suffix: str) -> None:
-    """By their suffix: sums, a job by number, and the index of a file that is gone."""
+def test_acct_reads_and_indexes_compressed_files(acct: Acct, tmp_path: Path, suffix: str) -> None:
+    """By their suffix: sums, a job by number, and the index of a deleted file."""
     name = {"gz": "gzip", "bz2": "bzip2", "xz": "xz", "zst": "zstd"}[suffix]
     packed = tmp_path / f"accounting.0.{suffix}"
     with packed.open("wb") as file:
@@ -99,24 +99,24 @@ def test_compressed_files_are_read_and_indexed(acct: Acct, tmp_path: Path, suffi
     assert indexed.out == found.out
 
 
-def test_without_files_the_cell_is_read(
+def test_acct_reads_files_of_cell_without_arguments(
     acct: Acct, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both of its files, for the format can be switched; without a cell that is said."""
+    """Both of its files, as the format can be switched; without a cell it is an error."""
     monkeypatch.delenv("SGE_ROOT", raising=False)
-    assert "which accounting files? `ccpipe acct FILE…`: $SGE_ROOT is not set" in acct().err
+    assert "FILE is missing: $SGE_ROOT is not set" in acct().err
     common = tmp_path / "cell1" / "common"
     common.mkdir(parents=True)
     monkeypatch.setenv("SGE_ROOT", str(tmp_path))
     monkeypatch.setenv("SGE_CELL", "cell1")
-    assert f"there is none in {common}" in acct().err
+    assert f": there is none in {common}" in acct().err
     shutil.copy(CLASSIC, common / "accounting")
     shutil.copy(JSONL, common / "accounting.jsonl")
     assert rows(acct("-o", "json"))[0]["RECORDS"] == 128 + 24
 
 
-def test_a_job_is_listed_record_by_record(acct: Acct) -> None:
-    """PE tasks too, unless only masters are asked for; where each stands in the file."""
+def test_acct_lists_each_record_of_job(acct: Acct) -> None:
+    """PE tasks too, unless only masters are selected; with the position in the file."""
     found = [record for record in known(CLASSIC) if record.job_number == 140]
     shown = rows(acct(CLASSIC, "-j", 140, "-o", "json"))
     assert [(row["PE TASK"], row["LINE"], row["CPU"]) for row in shown] == [
@@ -127,7 +127,7 @@ def test_a_job_is_listed_record_by_record(acct: Acct) -> None:
     assert master["EFFICIENCY"] == 4.0 / (4 * 4)
 
 
-def test_jobs_are_listed_by_pattern_and_owner(acct: Acct) -> None:
+def test_acct_lists_jobs_by_pattern_and_owner(acct: Acct) -> None:
     """Names are patterns; a table shows the same rows."""
     shown = acct(CLASSIC, "-j", "resv_*", "-m", "-u", "anna")
     first = [line.split()[0] for line in shown.out.splitlines()]
@@ -135,16 +135,16 @@ def test_jobs_are_listed_by_pattern_and_owner(acct: Acct) -> None:
     assert shown.out.splitlines()[-1].endswith("killed")
 
 
-def test_a_job_that_is_not_there_ends_with_one(acct: Acct) -> None:
-    """As qacct and grep do; nothing stands on stdout. Sums of nothing are no error, but told."""
+def test_acct_exits_with_1_if_job_is_not_found(acct: Acct) -> None:
+    """As qacct and grep do; stdout is empty. Sums of no jobs are reported, without an error."""
     assert acct(CLASSIC, "-j", 4711) == (1, "", "error: job 4711 not found\n")
     tasks = acct(CLASSIC, "-j", 138, "-t", "900-910")
     assert tasks == (1, "", "error: job-array tasks 138.900-910 not found\n")
     assert acct(CLASSIC, "-u", "nobody") == (0, "", "no matching record found\n")
 
 
-def test_outcomes_group_like_any_other(acct: Acct) -> None:
-    """How many ended how, each record by the class that it has."""
+def test_acct_groups_by_outcome(acct: Acct) -> None:
+    """The number of records of each outcome."""
     found = known(JSONL)
     shown = rows(acct(JSONL, "--by", "outcome", "-o", "json"))
     assert {row["OUTCOME"]: row["RECORDS"] for row in shown} == {
@@ -153,7 +153,7 @@ def test_outcomes_group_like_any_other(acct: Acct) -> None:
     }
 
 
-def test_help_needs_no_pyarrow_and_the_rest_says_what_to_install() -> None:
+def test_acct_names_missing_pyarrow_and_shows_help_without() -> None:
     """The message is the pip line to type."""
     code = (
         "import sys; sys.modules['pyarrow'] = None\n"
@@ -171,8 +171,8 @@ def test_help_needs_no_pyarrow_and_the_rest_says_what_to_install() -> None:
     assert "pip install 'ccpipe[parquet]'" in shown[1].stderr
 
 
-def test_a_bad_line_outweighs_a_job_that_is_not_there(acct: Acct, tmp_path: Path) -> None:
-    """It may be the record of that job, unless it has the number of another one."""
+def test_acct_exits_with_65_if_bad_line_may_be_missing_job(acct: Acct, tmp_path: Path) -> None:
+    """Unless that line has the number of another job."""
     (tmp_path / "bad").write_text("all.q:n1:g:anna:sim:5:cut off\n")
     assert acct(tmp_path / "bad", "-j", 5).code == 65
     assert acct(tmp_path / "bad", "-j", 6).code == 1
@@ -189,17 +189,15 @@ def test_a_bad_line_outweighs_a_job_that_is_not_there(acct: Acct, tmp_path: Path
         (["--percentiles", "101"], "must be between 0 and 100"),
     ],
 )
-def test_wrong_options_are_refused_with_a_sentence(
-    acct: Acct, arguments: list[str], sentence: str
-) -> None:
+def test_acct_rejects_wrong_options(acct: Acct, arguments: list[str], sentence: str) -> None:
     """Exit code 64, and nothing on stdout."""
     shown = acct(CLASSIC, *arguments)
     assert (shown.code, shown.out) == (64, "")
     assert sentence in shown.err
 
 
-def test_kernel_and_python_give_one_answer(tmp_path: Path) -> None:
-    """The same sums, the same reports of damaged lines with their place, the same exit code."""
+def test_kernel_and_python_give_equal_reports(tmp_path: Path) -> None:
+    """The same sums, the same reports of damaged lines with their position, the same exit code."""
     lines = CLASSIC.read_bytes().splitlines(keepends=True)
     damaged = [lines[9].replace(b":0.0", b":0.x", 1), lines[10][:90] + b"\n", b"{}\n"]
     (tmp_path / "a").write_bytes(b"".join([*lines[:20], *damaged, *lines[20:]]))

@@ -39,22 +39,22 @@ def _zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("2026-11-20T10:42:00Z", "2026-11-20 11:42:00"),
     ],
 )
-def test_times_are_those_of_qacct_or_of_iso(text: str, local: str) -> None:
+def test_times_are_read_in_qacct_and_iso_form(text: str, local: str) -> None:
     """Local time without a zone, this year without one; two digits of a year below 70: 20YY."""
     timestamp = datetime.fromtimestamp(parse_time(text, "--begin") / SECOND)  # noqa: DTZ006
     assert str(timestamp) == local
 
 
 @pytest.mark.parametrize("text", ["", "now", "20261320", "202611201060", "12345", "99999999999999"])
-def test_what_is_no_time_is_named(text: str) -> None:
-    """The message says the flag, the text and the form."""
+def test_invalid_time_is_rejected_with_flag(text: str) -> None:
+    """The message has the flag, the text and the expected form."""
     with pytest.raises(UsageError, match=r"--end .*: not a time such as \[\[CC\]YY\]MMDDhhmm"):
         parse_time(text, "--end")
 
 
 @given(st.text())
-def test_any_text_is_a_time_or_a_usage_error(text: str) -> None:
-    """Nothing else comes out of it."""
+def test_any_text_is_time_or_usage_error(text: str) -> None:
+    """No other error is raised."""
     for parse in (lambda: parse_time(text, "-b"), lambda: task_ranges(text)):
         with contextlib.suppress(UsageError):
             assert parse() is not None
@@ -70,20 +70,20 @@ def test_any_text_is_a_time_or_a_usage_error(text: str) -> None:
         ("1,8-9", [1, 8, 9]),
     ],
 )
-def test_tasks_are_those_of_qsub(text: str, tasks: list[int]) -> None:
+def test_tasks_are_read_in_qsub_form(text: str, tasks: list[int]) -> None:
     """n[-m[:s]], and several with commas; a step of 0 is 1, as in qacct."""
     assert [task for found in task_ranges(text) for task in found] == tasks
 
 
 @pytest.mark.parametrize("text", ["", "4-1", "-3", "1-", "1:2", "1-4:x", "1,,2"])
-def test_what_are_no_tasks_is_named(text: str) -> None:
+def test_invalid_tasks_are_rejected(text: str) -> None:
     """A range that runs backwards is refused rather than empty."""
     with pytest.raises(UsageError, match="tasks are given as n"):
         task_ranges(text)
 
 
-def test_days_reach_from_what_is_given() -> None:
-    """After --begin, before --end, before now; with both they say nothing, as in qacct."""
+def test_days_count_from_begin_or_end() -> None:
+    """After --begin, before --end, before now; ignored with both, as in qacct."""
     begin, end = parse_time("202611010000", "-b"), parse_time("202611200000", "-e")
     after = Filters(times=TimeLimits(begin="202611010000", days=3)).selection()
     assert (after.begin, after.end) == (begin, begin + 3 * DAY)
@@ -96,15 +96,15 @@ def test_days_reach_from_what_is_given() -> None:
     assert abs((last.begin or 0) + 2 * DAY - time.time_ns()) < 60 * SECOND
 
 
-def test_groups_are_known_by_number_too() -> None:
-    """The number of a group stands for its name, where this machine knows it."""
+def test_groups_match_by_number_or_name() -> None:
+    """A group's number selects its name if this machine knows it."""
     known = grp.getgrall()[0]
     assert group_name(str(known.gr_gid)) == known.gr_name
     assert group_name("4294967294999") == "4294967294999"
     assert group_name("physics") == "physics"
 
 
-def test_jobs_are_numbers_or_names() -> None:
+def test_jobs_match_by_number_or_name() -> None:
     """Digits are a number; all else is a pattern for the name."""
     selection = Filters(job=("42", "sim*", "4x")).selection()
     assert (selection.jobs, selection.names) == ((42,), ("sim*", "4x"))
@@ -119,7 +119,7 @@ def test_jobs_are_numbers_or_names() -> None:
         (Filters(ar=(-(2**70),)), "beyond 64 bits"),
     ],
 )
-def test_numbers_that_cannot_be_are_refused(filters: Filters, reason: str) -> None:
-    """No record holds them, and they would break what follows; days do not run backwards."""
+def test_impossible_numbers_are_rejected(filters: Filters, reason: str) -> None:
+    """No record has them, and they would fail later; days do not run backwards."""
     with pytest.raises(UsageError, match=reason):
         filters.selection()

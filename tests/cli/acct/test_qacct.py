@@ -26,7 +26,7 @@ SAME = {"-b", "-e", "-d", "-t", "-m", "-E"}
 
 
 class Session(NamedTuple):
-    """A command line of qacct and what it said."""
+    """A command line of qacct and its output."""
 
     arguments: str
     out: str
@@ -63,21 +63,21 @@ def translated(arguments: str) -> list[str]:
 MORE = sessions(CAPTURED / "more-sessions.txt")
 
 
-def test_the_sessions_are_there() -> None:
-    """Each captured session is read, so that none passes by not being looked at."""
+def test_captured_sessions_are_found() -> None:
+    """So that no test passes without reading any."""
     assert len(MORE) == (CAPTURED / "more-sessions.txt").read_text().count("$ qacct") > 60
 
 
 @pytest.mark.parametrize("name", ["total", "o", "P", "pe", "slots", "j"])
-def test_captured_outputs_are_printed_to_the_last_space(name: str, acct: Acct) -> None:
-    """What qacct 8.1.9 printed on a real cell's accounting file, this prints of the same file."""
+def test_output_equals_captured_qacct_output(name: str, acct: Acct) -> None:
+    """As printed by qacct 8.1.9 for a real cell's accounting file."""
     (session,) = sessions(CAPTURED / f"{name}.txt")
     ours = acct(DATA / "accounting", "--qacct", *translated(session.arguments))
     assert ours == (session.code, session.out, "")
 
 
 @pytest.mark.parametrize("session", MORE, ids=lambda session: session.arguments)
-def test_every_filter_and_grouping_is_that_of_qacct(session: Session, acct: Acct) -> None:
+def test_filters_and_groupings_equal_qacct(session: Session, acct: Acct) -> None:
     """Each flag of the manual, alone and combined: same sums, same layout, same exit status."""
     file = CAPTURED / "more-accounting"
     ours = acct("-f", file, "--qacct", *translated(session.arguments))
@@ -85,8 +85,8 @@ def test_every_filter_and_grouping_is_that_of_qacct(session: Session, acct: Acct
 
 
 @pytest.mark.parametrize("arguments", ["", "-o -q", "-j", "-q all.q -pe", "-b 202611201042 -E"])
-def test_the_program_itself_says_the_same(arguments: str, tmp_path: Path, acct: Acct) -> None:
-    """The installed qacct and ours print the same of the same file."""
+def test_output_equals_installed_qacct(arguments: str, tmp_path: Path, acct: Acct) -> None:
+    """For the same file."""
     file = CAPTURED / "more-accounting"
     theirs = real_qacct(tmp_path, file, arguments)
     ours = acct("-f", file, "--qacct", *translated(arguments))
@@ -94,7 +94,7 @@ def test_the_program_itself_says_the_same(arguments: str, tmp_path: Path, acct: 
 
 
 @pytest.mark.parametrize("end", [None, -1, -2, -3, -4, -5, -12, -13, -200])
-def test_a_last_line_without_a_line_end_counts_as_in_qacct(
+def test_last_line_without_line_end_counts_as_in_qacct(
     end: int | None, tmp_path: Path, acct: Acct
 ) -> None:
     """Also if only the last three fields are cut off; else it is reported, with exit code 65."""
@@ -138,7 +138,7 @@ def real_qacct(tmp_path: Path, file: Path, arguments: str) -> subprocess.Complet
         ("-j 137 -t 1-3", "job-array tasks 137.1-3 not found"),
     ],
 )
-def test_named_jobs_that_are_not_there_are_an_error(
+def test_named_jobs_not_found_are_reported(
     arguments: str, error: str, tmp_path: Path, acct: Acct
 ) -> None:
     """As in the installed qacct, whether the jobs are listed or summed up."""
@@ -149,16 +149,16 @@ def test_named_jobs_that_are_not_there_are_an_error(
     assert b"not found" in theirs.stderr
 
 
-def test_one_bug_of_qacct_is_not_copied(tmp_path: Path, acct: Acct) -> None:
-    """Groups whose wall-clock time is 0 in all are printed; qacct prints none of them."""
+def test_groups_with_zero_wallclock_are_printed(tmp_path: Path, acct: Acct) -> None:
+    """Unlike qacct, which prints none of them (a bug)."""
     line = next(r for r in (DATA / "accounting").read_bytes().splitlines() if b":138:" in r)
     (tmp_path / "accounting").write_bytes(line + b"\n")
     shown = acct(tmp_path / "accounting", "--qacct", "--by", "owner")
     assert shown.out.splitlines()[2].split()[:4] == ["ben", "0", "0.005", "0.000"]
 
 
-def test_a_category_with_colons_shifts_nothing(tmp_path: Path, acct: Acct) -> None:
-    """Real qacct takes maxvmem of such a line for its reservation; here it is what it is."""
+def test_category_with_colons_shifts_no_fields(tmp_path: Path, acct: Acct) -> None:
+    """Real qacct reads a wrong field as maxvmem of such a line."""
     reporting = (DATA / "reporting.head").read_text().splitlines()
     odd = [line for line in reporting if ":acct:" in line and line.count(":") > 46]
     (tmp_path / "accounting").write_text("\n".join(line.split(":", 2)[2] for line in odd) + "\n")
@@ -176,15 +176,17 @@ def test_a_category_with_colons_shifts_nothing(tmp_path: Path, acct: Acct) -> No
         (["-q", "@@group"], "--queue @@group: host groups are known only to qmaster"),
     ],
 )
-def test_what_qacct_cannot_show_is_refused(arguments: list[str], reason: str, acct: Acct) -> None:
-    """Asking for it in qacct's layout is a usage error that says why."""
+def test_options_without_qacct_layout_are_rejected(
+    arguments: list[str], reason: str, acct: Acct
+) -> None:
+    """In qacct's layout they are a usage error with a reason."""
     shown = acct(DATA / "accounting", "--qacct", *arguments)
     assert shown.code == 64
     assert reason in shown.err
 
 
-def test_blocks_of_json_lines_have_the_same_layout(acct: Acct) -> None:
-    """A record that another writer made is shown with the same labels."""
+def test_json_lines_have_same_layout(acct: Acct) -> None:
+    """A record of another writer is shown with the same labels."""
     shown = acct(DATA / "derived.jsonl", "--qacct", "--jobs")
     assert shown.code == 0
     labels = [line[:13].rstrip() for line in shown.out.splitlines()[1:46]]

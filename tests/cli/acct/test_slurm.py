@@ -33,8 +33,8 @@ def cpus(job: dict[str, Any]) -> int:
     return sum(int(tres["count"]) for tres in job["tres"]["allocated"] if tres["type"] == "cpu")
 
 
-def test_sums_are_those_of_the_raw_document(acct: Acct) -> None:
-    """Per user: elapsed, allocated and used CPU time, and how many jobs; from either dialect."""
+def test_sacct_sums_equal_raw_document(acct: Acct) -> None:
+    """Per user: elapsed, allocated and used CPU time, and number of jobs; from either format."""
     for file in (JSON, ROWS):
         found = {str(row["User"]): row for row in rows(acct("sacct", file, "--by=user", "-o=json"))}
         assert found.keys() == {job["user"] for job in jobs()} == {"alice", "bob"}
@@ -49,8 +49,8 @@ def test_sums_are_those_of_the_raw_document(acct: Acct) -> None:
             assert row["Efficiency"] == pytest.approx(used / allocated, rel=0.001)
 
 
-def test_states_are_the_outcomes(acct: Acct) -> None:
-    """A requeued run is no job's end and no failure; a pending job has not run."""
+def test_sacct_groups_by_state(acct: Acct) -> None:
+    """A requeued run is neither a job's end nor a failure; a pending job has not run."""
     found = {str(row["State"]): row for row in rows(acct("sacct", ROWS, "--by=state", "-o=json"))}
     assert found.keys() == {job["state"]["current"] for job in jobs()}
     assert [found["REQUEUED"][name] for name in ("Runs", "Jobs", "Failed")] == [1, 0, 0]
@@ -75,19 +75,19 @@ def test_states_are_the_outcomes(acct: Acct) -> None:
         (["--jobs", "-S", "2026-11-20T10:38:00", "-E"], ["22", "35"]),
     ],
 )
-def test_filters_select_jobs(
+def test_sacct_filters_select_jobs(
     acct: Acct, monkeypatch: pytest.MonkeyPatch, filters: list[str], wanted: list[str]
 ) -> None:
-    """Values of one filter are alternatives, different filters must all hold."""
+    """Values of one filter are alternatives; different filters must all match."""
     monkeypatch.setenv("TZ", "UTC")
     shown = acct("sacct", ROWS, *filters, "-o", "json")
     assert [row["JobID"] for row in rows(shown)] == wanted
 
 
-def test_user_by_number_is_found_by_a_name_known_here(
+def test_sacct_finds_user_by_number_through_local_name(
     acct: Acct, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where sacct was not asked for the column UID; a number without a name selects nobody."""
+    """Without the column UID; a number without a name selects no user."""
     monkeypatch.setenv("TZ", "UTC")
     name, number = pwd.getpwuid(os.getuid()).pw_name, os.getuid()
     path = tmp_path / "rows"
@@ -97,7 +97,7 @@ def test_user_by_number_is_found_by_a_name_known_here(
     assert acct("sacct", path, "--jobs", "-u", "4294967290").code == 1
 
 
-def test_a_table_is_for_people(acct: Acct) -> None:
+def test_sacct_table_has_units(acct: Acct) -> None:
     """Times as sacct prints them, memory with its unit, shares in percent."""
     head, line = acct("sacct", ROWS, "-j", "3").out.splitlines()
     shown = dict(zip(head.split(), line.replace(" MiB", "MiB").replace(" GiB", "GiB").split(),
@@ -106,8 +106,8 @@ def test_a_table_is_for_people(acct: Acct) -> None:
     assert (shown["ReqMem"], shown["Efficiency"], shown["ExitCode"]) == ("1.6GiB", "12.9%", "0:0")
 
 
-def test_the_top_are_those_with_the_most(acct: Acct) -> None:
-    """By CPU time unless said otherwise."""
+def test_sacct_top_sorts_by_cpu_time(acct: Acct) -> None:
+    """Unless --sort names another column."""
     most = rows(acct("sacct", ROWS, "--jobs", "--top=2", "-o=json"))
     assert [row["JobID"] for row in most] == ["22", "23"]
     longest = rows(acct("sacct", ROWS, "--jobs", "--top=1", "--sort=elapsedraw", "-o=csv"))
@@ -115,10 +115,8 @@ def test_the_top_are_those_with_the_most(acct: Acct) -> None:
     assert acct("sacct", ROWS, "--sort=speed").code == 64
 
 
-def test_a_bad_row_costs_that_row(
-    acct: Acct, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """It is named with its line, the others count, and the exit code is 65."""
+def test_sacct_skips_bad_row(acct: Acct, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is reported with its line, the others count, and the exit code is 65."""
     text = b"JobID|State|ElapsedRaw\n1|COMPLETED|5\n2|COMPLETED|long\n3|COMPLETED|6\n"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
     ended = acct("sacct", "-", "-o=json")
@@ -128,7 +126,7 @@ def test_a_bad_row_costs_that_row(
     assert acct("sacct", tmp_path / "missing").code != 0
 
 
-def test_a_job_that_is_not_there(acct: Acct) -> None:
+def test_sacct_exits_with_1_if_job_is_not_found(acct: Acct) -> None:
     """The exit code is 1, as for Grid Engine's jobs."""
     assert acct("sacct", ROWS, "-j", "4711").code == 1
     assert acct("sacct", ROWS, "-j", "4711", "--by", "user").code == 1
@@ -148,13 +146,13 @@ def test_a_job_that_is_not_there(acct: Acct) -> None:
         ("JobName", "a\x1bb", "a\\x1bb"),
     ],
 )
-def test_cells_have_units(head: str, value: object, text: str) -> None:
-    """By column, times as sacct prints them; texts cannot write to the terminal."""
+def test_sacct_cells_have_units(head: str, value: object, text: str) -> None:
+    """By column, times as sacct prints them; control characters are escaped."""
     assert LAYOUT.cell(head, value) == text
 
 
-def test_a_share_of_nothing_is_unknown(acct: Acct, tmp_path: Path) -> None:
-    """Rather than an error or 0."""
+def test_share_of_zero_is_unknown(acct: Acct, tmp_path: Path) -> None:
+    """It is neither an error nor 0."""
     path = tmp_path / "rows"
     path.write_text("JobID|State|ReqMem|MaxRSS\n1|COMPLETED|0|1K\n2|COMPLETED|4K|1K\n")
     shown = rows(acct("sacct", path, "--jobs", "-o", "json"))

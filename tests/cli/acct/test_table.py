@@ -13,8 +13,8 @@ CLASSIC = DATA / "accounting"
 JSONL = DATA / "derived.jsonl"
 
 
-def test_csv_and_json_say_the_same(acct: Acct) -> None:
-    """Row by row, whatever the groups are called."""
+def test_csv_and_json_have_equal_rows(acct: Acct) -> None:
+    """For groups of any name."""
     arguments = (CLASSIC, "--by", "owner", "--by", "queue")
     as_json = rows(acct(*arguments, "-o", "json"))
     as_csv = rows(acct(*arguments, "-o", "csv"))
@@ -28,8 +28,8 @@ def test_csv_and_json_say_the_same(acct: Acct) -> None:
     ]
 
 
-def test_a_table_is_for_people(acct: Acct) -> None:
-    """Heads, aligned numbers, shares in percent, and what is unknown as a hyphen."""
+def test_table_aligns_numbers_and_shows_percentages(acct: Acct) -> None:
+    """Heads, aligned numbers, shares in percent, and a hyphen for unknown values."""
     shown = acct(CLASSIC, "--by", "owner")
     heads, anna, ben = shown.out.splitlines()
     assert heads.split()[:4] == ["OWNER", "RECORDS", "JOBS", "FAILED"]
@@ -38,8 +38,8 @@ def test_a_table_is_for_people(acct: Acct) -> None:
     assert shown.out.count("25.0%") == 1
 
 
-def test_the_top_are_those_with_the_most(acct: Acct) -> None:
-    """Of groups and of jobs; by processor time unless said otherwise."""
+def test_top_sorts_by_cpu_time(acct: Acct) -> None:
+    """Groups and jobs, unless --sort names another column."""
     (first,) = rows(acct(CLASSIC, "--by", "owner", "--top", 1, "-o", "json"))
     assert first["OWNER"] == "anna"
     (first,) = rows(acct(CLASSIC, "--by", "owner", "--top", 1, "--sort", "records", "-o", "json"))
@@ -50,14 +50,14 @@ def test_the_top_are_those_with_the_most(acct: Acct) -> None:
     assert [row["SLOTS"] for row in every] == [4, 1]
 
 
-def test_a_column_that_is_not_there_is_named(acct: Acct) -> None:
-    """With those that are."""
+def test_unknown_column_is_rejected(acct: Acct) -> None:
+    """The message lists the columns."""
     shown = acct(CLASSIC, "--sort", "speed")
     assert shown.code == 64
     assert "--sort speed: no such column; choose one of records, runs, jobs" in shown.err
 
 
-def test_odd_bytes_steer_no_terminal_and_break_no_json(acct: Acct) -> None:
+def test_invalid_utf8_is_replaced_in_every_output(acct: Acct) -> None:
     """Bytes that are not UTF-8 become U+FFFD in every output."""
     odd = DATA / "derived" / "derived-latin1.jsonl"
     for layout in (["-o", "table"], ["-o", "csv"], ["-o", "json"], ["--qacct"]):
@@ -66,10 +66,8 @@ def test_odd_bytes_steer_no_terminal_and_break_no_json(acct: Acct) -> None:
         assert "\ufffd" in shown.out
 
 
-def test_rows_beyond_what_people_read_are_counted(
-    acct: Acct, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A table ends somewhere and says so; CSV and JSON do not."""
+def test_table_counts_rows_beyond_its_limit(acct: Acct, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table ends with the number of rows left out; CSV and JSON have all."""
     monkeypatch.setattr("ccpipe.cli.acct.table.MAX_ROWS", 10)
     shown = acct(CLASSIC, "--jobs")
     assert len(shown.out.splitlines()) == 11
@@ -80,7 +78,7 @@ def test_rows_beyond_what_people_read_are_counted(
 @pytest.mark.parametrize("file", [CLASSIC, JSONL])
 @pytest.mark.parametrize("by", ["outcome", "owner", "job"])
 def test_every_group_has_every_percentile(acct: Acct, tmp_path: Path, file: Path, by: str) -> None:
-    """Null where a group has no such value, as one of PE tasks only: a hyphen in a table."""
+    """Null (a hyphen in a table) for a group without values, such as one of PE tasks only."""
     task = next(line for line in CLASSIC.read_text().splitlines() if ":1.node" in line)
     (tmp_path / "tasks").write_text(
         f"{task}\n".replace(":anna:", ":zoe:").replace(":0:0:", ":25:0:")
@@ -93,8 +91,8 @@ def test_every_group_has_every_percentile(acct: Acct, tmp_path: Path, file: Path
     assert len(table.out.splitlines()) == 1 + len(found)
 
 
-def test_the_sums_stand_under_the_names_of_qacct(acct: Acct) -> None:
-    """All digits of the same numbers that qacct prints three of."""
+def test_sums_have_names_of_qacct(acct: Acct) -> None:
+    """With all digits of the numbers that qacct prints with three."""
     (row,) = rows(acct(CLASSIC, "-o", "json"))
     printed = {"WALLCLOCK": 25.0, "UTIME": 6.862, "STIME": 0.389, "CPU": 45.579,
                "MEMORY": 12.0, "IO": 0.006, "IOW": 0.0}  # fmt: skip
@@ -102,7 +100,7 @@ def test_the_sums_stand_under_the_names_of_qacct(acct: Acct) -> None:
     assert (row["RECORDS"], row["RUNS"], row["JOBS"], row["FAILED"]) == (128, 125, 125, 1)
 
 
-def test_percentiles_are_shown_under_their_names(acct: Acct) -> None:
+def test_percentiles_have_their_names(acct: Acct) -> None:
     """Of wait, wallclock and peak memory; in a table with units."""
     arguments = (CLASSIC, "--percentiles", 50, "--percentiles", 99.5)
     (row,) = rows(acct(*arguments, "-o", "json"))
@@ -114,8 +112,8 @@ def test_percentiles_are_shown_under_their_names(acct: Acct) -> None:
     assert "4.0 GiB" in acct(*arguments).out
 
 
-def test_what_the_submitter_typed_is_not_shown(acct: Acct) -> None:
-    """Command lines hold secrets; they are in no output."""
+def test_command_lines_are_not_shown(acct: Acct) -> None:
+    """They may contain secrets."""
     typed = [
         record.submit_cmd_line
         for record in read(JSONL.read_bytes()).records

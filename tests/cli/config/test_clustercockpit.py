@@ -42,7 +42,7 @@ def scopes(*arguments: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("patterns", [("--all",), ("*",)])
-def test_it_meets_the_schemas_of_the_peers(patterns: tuple[str, ...]) -> None:
+def test_configuration_is_valid_for_cc_lib_schema(patterns: tuple[str, ...]) -> None:
     """cc-backend checks cluster.json with cc-lib's schema before it starts."""
     found = printed(*patterns)
     unit = {key: value for key, value in SCHEMAS["unit"].items() if key != "$schema"}
@@ -57,8 +57,8 @@ def test_it_meets_the_schemas_of_the_peers(patterns: tuple[str, ...]) -> None:
     assert len(found["metrics"]) > 100
 
 
-def test_what_is_known_of_a_metric_is_said_once() -> None:
-    """Unit, aggregation, footprint and thresholds, also of what two collectors count."""
+def test_metric_of_two_collectors_is_printed_once() -> None:
+    """With unit, aggregation, footprint and thresholds."""
     rows = printed("--all")["metricConfig"]
     found = {each["name"]: each for each in rows}
     assert len(rows) == len(found)
@@ -73,8 +73,8 @@ def test_what_is_known_of_a_metric_is_said_once() -> None:
     assert (found["cpu_user"]["peak"], found["cpu_load"]["peak"]) == (100, 0)
 
 
-def test_scopes_and_steps_are_those_of_the_configuration(tmp_path: Path) -> None:
-    """A collector that is off is left out; options decide the scope, intervals the time step."""
+def test_scopes_and_steps_follow_configuration(tmp_path: Path) -> None:
+    """A disabled collector is left out; options decide the scope, intervals the time step."""
     path = tmp_path / "ccpipe.toml"
     path.write_text(
         """
@@ -98,8 +98,8 @@ def test_scopes_and_steps_are_those_of_the_configuration(tmp_path: Path) -> None
     assert (found["metrics"]["cpu_user"]["frequency"], by_name["clock"]["timestep"]) == (3, 20)
 
 
-def test_metrics_of_devices_are_left_out_unless_named() -> None:
-    """The store would write all network cards of a node into one series."""
+def test_device_metrics_are_left_out_unless_named() -> None:
+    """The store would write all network interfaces of a node into one series."""
     assert "net_bytes_in_bw" not in scopes("--all")
     assert set(scopes("net_*_bw")) == {
         f"net_{what}_{way}_bw" for what in ("bytes", "pkts") for way in ("in", "out")
@@ -108,7 +108,7 @@ def test_metrics_of_devices_are_left_out_unless_named() -> None:
     assert "left out, because the store would mix their devices" in done.err
 
 
-def test_metrics_with_strings_are_left_out(tmp_path: Path) -> None:
+def test_string_metrics_are_left_out(tmp_path: Path) -> None:
     """cc-metric-store rejects a payload with a string in a metric that it is configured for."""
     path = tmp_path / "ccpipe.toml"
     path.write_text("[publish.collectors.topprocs]\nenabled = true\n")
@@ -128,8 +128,8 @@ def test_metrics_with_strings_are_left_out(tmp_path: Path) -> None:
         (["--since", "1h", "cpu_*"], "--since excludes"),  # names are of all, sent or not
     ],
 )
-def test_wrong_command_lines_are_refused(arguments: list[str], reason: str) -> None:
-    """A pattern that matches nothing; a time and names."""
+def test_wrong_arguments_are_rejected(arguments: list[str], reason: str) -> None:
+    """A pattern without a match; --since with names."""
     done = ccpipe("config", "clustercockpit", *arguments)
     assert (done.code, done.out) == (64, "")
     assert reason in done.err
@@ -145,7 +145,7 @@ names = { cpu_load = "load_one" }
 """
 
 
-def test_what_is_printed_is_what_the_publisher_sends(tmp_path: Path) -> None:
+def test_printed_metrics_equal_published_ones(tmp_path: Path) -> None:
     """With the site's rules; cc-backend calls a node partially monitored that lacks a metric."""
     (tmp_path / "ccpipe.toml").write_text(PROFILE)
     config = ("--config", str(tmp_path / "ccpipe.toml"))
@@ -162,8 +162,8 @@ def test_what_is_printed_is_what_the_publisher_sends(tmp_path: Path) -> None:
     assert known.keys() < scopes("--all", *config).keys()
 
 
-def test_the_scopes_of_all_are_what_the_publisher_sends() -> None:
-    """Of every metric that this machine has there is data of the printed scope."""
+def test_printed_scopes_equal_published_ones() -> None:
+    """For every metric of this machine there is data of the printed scope."""
     sent = defaultdict(set)
     lines = ccpipe("publish", "--once", "--dry-run", "-o", "json").out.splitlines()
     for message in map(json.loads, lines):
@@ -174,8 +174,8 @@ def test_the_scopes_of_all_are_what_the_publisher_sends() -> None:
     assert {name: known[name] for name in sent if known[name] not in sent[name]} == {}
 
 
-async def test_what_nodes_sent_is_read_from_the_bus(nats_server: NatsServer, site: Site) -> None:
-    """What was stored in the time that is asked for, of all nodes of the cluster."""
+async def test_since_prints_metrics_stored_on_bus(nats_server: NatsServer, site: Site) -> None:
+    """Of the given period, from all nodes of the cluster."""
     now = time.time_ns()
 
     def sent(name: str, node: str, kind: str, seconds: int) -> Message:

@@ -1,4 +1,4 @@
-"""``ccpipe config show``: the configuration in force and where each value comes from."""
+"""``ccpipe config show``: the effective configuration and the origin of each value."""
 
 import json
 import tomllib
@@ -37,8 +37,10 @@ def origins(where: SiteOptions) -> dict[str, str]:
     return {".".join(s.path): s.origin for s in settings(where, where.path())}
 
 
-def test_each_value_names_its_origin(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Default, file, environment, flag: the one that won."""
+def test_config_show_names_origin_of_each_value(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Default, file, environment or flag: the one with the highest priority."""
     monkeypatch.setenv("CCPIPE_PUBLISH__JITTER", "1s")
     monkeypatch.setenv("CCPIPE_PUBLISH__TAGS__ROW", "7")
     monkeypatch.setenv("CCPIPE_CLUSTER", "loses")
@@ -52,8 +54,8 @@ def test_each_value_names_its_origin(file: Path, monkeypatch: pytest.MonkeyPatch
     assert found["bus.jetstream"] == "default"
 
 
-def test_what_it_prints_is_a_configuration_file_again(file: Path, tmp_path: Path) -> None:
-    """Every setting is shown, and reading it back gives the same, but for the masked URL."""
+def test_config_show_prints_valid_configuration_file(file: Path, tmp_path: Path) -> None:
+    """It has every setting, and loading it gives the same settings, except for the masked URL."""
     shown = ccpipe("config", "show", "--config", file, "--server", "nats://h:1")
     assert shown.code == 0
     again = tmp_path / "again.toml"
@@ -62,24 +64,24 @@ def test_what_it_prints_is_a_configuration_file_again(file: Path, tmp_path: Path
     assert load(again, Site, environ={}) == load(file, Site, flags=flags, environ={})
 
 
-def test_json_holds_values_and_origins_apart(file: Path) -> None:
-    """Programs need not read comments."""
+def test_json_separates_values_and_origins(file: Path) -> None:
+    """Programs need not parse comments."""
     shown = json.loads(ccpipe("config", "show", "--config", file, "-o", "json").out)
     assert shown["file"] == str(file)
     assert shown["configuration"]["publish"]["interval"] == "5s"
     assert shown["origins"]["publish.interval"] == f"file {file}"
 
 
-def test_secrets_in_urls_are_masked(file: Path) -> None:
-    """A server's URL may hold a password; what is pasted into a ticket must not."""
+def test_config_show_masks_passwords_in_urls(file: Path) -> None:
+    """The output may be pasted into a ticket."""
     for output in ("toml", "json"):
         shown = ccpipe("config", "show", "--config", file, "-o", output).out
         assert "nats://***@h:4222" in shown
         assert "hunter2" not in shown
 
 
-def test_a_wrong_key_is_told_as_everywhere(tmp_path: Path) -> None:
-    """The file, the key and the key that was probably meant; exit code 78."""
+def test_config_show_reports_unknown_key(tmp_path: Path) -> None:
+    """With the file, the key and a suggestion; exit code 78."""
     path = tmp_path / "site.toml"
     path.write_text("[publish]\nintervall = 1")
     shown = ccpipe("config", "show", "--config", path)
@@ -102,8 +104,8 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(KEYS, VALUES, max_size=4))
-def test_any_tree_is_written_as_toml_that_says_the_same(whole: dict[str, object]) -> None:
-    """Whatever keys and texts a site uses, quoting is right."""
+def test_toml_round_trip_keeps_any_settings(whole: dict[str, object]) -> None:
+    """Any keys and texts are quoted correctly."""
     found = [Setting(path, value, "default") for path, value in leaves(whole)]
     assert tomllib.loads("\n".join(write_toml(found))) == whole
     assert tree(found) == whole

@@ -1,4 +1,4 @@
-"""``ccpipe.cli.config.explain``: what each rule did, and what comes out."""
+"""``ccpipe.cli.config.explain``: the changes of each rule, and the resulting records."""
 
 import json
 from typing import Any
@@ -35,10 +35,10 @@ def printed(capsys: pytest.CaptureFixture[str], output: Any, records: Any = None
     return capsys.readouterr().out
 
 
-def test_lines_are_line_protocol_with_the_explanation_as_comments(
+def test_explanation_of_lines_is_in_comments(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Whoever pipes it on gets the lines that would be published, and nothing else."""
+    """So that the output is line protocol with only the lines that would be published."""
     text = printed(capsys, "line")
     assert text == (
         "# rule 1 drop: 3 in, 2 out: 1 dropped\n"
@@ -57,19 +57,19 @@ def test_lines_are_line_protocol_with_the_explanation_as_comments(
     assert [message.name for message in lines] == ["load", "mem_used"]
 
 
-def test_columns_are_explained_as_messages_are(capsys: pytest.CaptureFixture[str]) -> None:
-    """What was decoded passes the same rules."""
+def test_columns_are_explained_like_messages(capsys: pytest.CaptureFixture[str]) -> None:
+    """Decoded samples pass through the same rules."""
     payload = printed(capsys, "line").encode()
     lines = decode(payload)
     explain(lines, [], [], "line")
     head, _, rest = capsys.readouterr().out.partition("\n")
-    assert head == "# there are no rules: [[publish.translate]] is empty"
+    assert head == "# no rules: [[publish.translate]] is empty"
     assert rest.encode() == b"".join(
         line for line in payload.splitlines(keepends=True) if not line.startswith(b"#")
     )
 
 
-def test_json_has_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_every_change(capsys: pytest.CaptureFixture[str]) -> None:
     """One object, with every change of every rule, for scripts."""
     reported = json.loads(printed(capsys, "json"))
     assert [(rule["use"], rule["reached"], rule["left"]) for rule in reported["rules"]] == [
@@ -83,7 +83,7 @@ def test_json_has_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert left == [("load", 0.5), ("mem_used", 2.0)]
 
 
-def test_a_table_stands_below_the_explanation(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_follows_explanation(capsys: pytest.CaptureFixture[str]) -> None:
     """As ``--dry-run -o table`` shows a sample."""
     text, _, table = printed(capsys, "table").partition("\n\n")
     assert text.startswith("rule 1 drop: 3 in, 2 out")
@@ -91,8 +91,10 @@ def test_a_table_stands_below_the_explanation(capsys: pytest.CaptureFixture[str]
     assert shown == [["load", "0.5"], ["mem_used", "2"]]
 
 
-def test_many_changes_are_cut_short_for_people_only(capsys: pytest.CaptureFixture[str]) -> None:
-    """A node with 256 hardware threads does not scroll the rest away."""
+def test_long_list_of_changes_is_shortened_except_in_json(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A node with 256 hardware threads would scroll the rest off the screen."""
     records = [metric(f"m{number}", 1.0, time=1, tags={}) for number in range(20)]
     explain(to_lines(records), [Tag(add={"zone": "z"})], ["tag"], "line")
     comments = [line for line in capsys.readouterr().out.splitlines() if line.startswith("#")]
@@ -103,8 +105,8 @@ def test_many_changes_are_cut_short_for_people_only(capsys: pytest.CaptureFixtur
     assert len(rule.changed) == 20
 
 
-def test_added_records_are_named() -> None:
-    """An aggregate leaves what was there and adds to it."""
+def test_added_records_are_shown() -> None:
+    """An aggregate keeps the existing records and adds to them."""
     parts = [
         metric("ipc", 1.0, time=1, tags={"type": "hwthread", "type-id": str(n)}) for n in (0, 1)
     ]
@@ -114,11 +116,8 @@ def test_added_records_are_named() -> None:
     assert len(left) == 3
 
 
-def test_series_that_became_one_are_told_of() -> None:
-    """Taking away the tag that told two devices apart loses one of them in the store.
-
-    It is told of once, by the rule that did it.
-    """
+def test_merged_series_are_reported_once() -> None:
+    """By the rule that removed the distinguishing tag: the store would keep one of them."""
     disks = [metric("io", n, time=1, tags={"stype-id": name}) for n, name in enumerate("ab")]
     rules = [Tag(add={"cluster": "c"}), Tag(remove=["stype-id"]), Tag(add={"zone": "z"})]
     reported, _ = passed(to_lines(disks), rules, ["tag"] * 3)
@@ -126,7 +125,7 @@ def test_series_that_became_one_are_told_of() -> None:
 
 
 class Window(HoldingTranslator[Lines, Lines]):
-    """A translator that holds records until the end, and rejects some."""
+    """A translator that buffers records until the end, and rejects some."""
 
     takes = gives = Lines
 
@@ -144,10 +143,10 @@ class Window(HoldingTranslator[Lines, Lines]):
         return self.held
 
 
-def test_what_is_held_comes_out_and_what_is_refused_is_told_of(
+def test_held_records_are_flushed_and_rejected_ones_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A rule is fed and flushed, as at the end of a pipe."""
+    """As at the end of a pipe."""
     explain(to_lines(SAMPLE), [Window(), RULES["rename"]], ["window", "rename"], "line")
     text = capsys.readouterr().out
     assert "# rule 1 window: 3 in, 2 out: 1 dropped, 1 refused\n" in text
@@ -155,8 +154,8 @@ def test_what_is_held_comes_out_and_what_is_refused_is_told_of(
     assert "# rule 2 rename: 2 in, 2 out: nothing changed\n" in text
 
 
-def test_what_does_not_print_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    """Peers choose names and tags."""
+def test_control_characters_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    """Names and tags are chosen by peers."""
     tags = {"x": "\x9b31m"}
     explain(to_lines([metric("m", 1.0, time=1, tags=tags)]), [Drop(names=["m"])], ["drop"], "line")
     assert "\x9b" not in capsys.readouterr().out

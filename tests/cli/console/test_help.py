@@ -41,7 +41,7 @@ def invocations(example: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("command", [*COMMANDS, *SUBCOMMANDS])
 def test_help_shows_three_examples_that_parse(command: str) -> None:
-    """They stand unbroken, and every option in them exists; texts fill the screen's lines."""
+    """Examples are not wrapped, and every option in them exists; other text is wrapped."""
     shown = ccpipe(*command.split(), "--help", COLUMNS="80")
     assert shown.code == 0
     assert command not in COMMANDS or shown.out.startswith(f"{COMMANDS[command]}\n")
@@ -63,8 +63,8 @@ def test_help_shows_three_examples_that_parse(command: str) -> None:
     assert {option.form for option in (*entry.arguments, *entry.options)} <= rows
 
 
-def test_the_list_of_commands_says_what_each_one_says() -> None:
-    """The summaries that stand in the list are those of the commands."""
+def test_list_of_commands_has_summary_of_each_command() -> None:
+    """The first line of its help."""
     shown = ccpipe("--help", COLUMNS="200").out
     for command, summary in COMMANDS.items():
         assert re.search(rf"^  {command} +{re.escape(summary)}$", shown, re.MULTILINE)
@@ -73,14 +73,14 @@ def test_the_list_of_commands_says_what_each_one_says() -> None:
 @pytest.mark.parametrize(
     "line", ["tail --count 3 --help", "tail -h", "dead -h --reason x", "dead list x --help", "dead"]
 )
-def test_help_is_one_wherever_it_is_asked_for(line: str) -> None:
-    """Between other words, by its short name, and where a subcommand is missing."""
+def test_help_is_shown_wherever_option_is_given(line: str) -> None:
+    """Between other words, by its short name, and if a subcommand is missing."""
     words = line.split()
     name = words[:2] if words[1:2] == ["list"] else words[:1]
     assert ccpipe(*words) == ccpipe(*name, "--help")
 
 
-def test_help_of_what_is_no_command_is_a_mistake() -> None:
+def test_help_of_unknown_command_is_error() -> None:
     """Exit code 64."""
     for line in ("xyzzy --help", "dead xyzzy --help"):
         shown = ccpipe(*line.split())
@@ -99,7 +99,7 @@ def sample(option: CommandOption) -> list[str]:
 
 
 def accepts(entry: CommandEntry, words: list[str]) -> bool:
-    """Return whether a command takes the first word as an option, beside what it requires."""
+    """Return whether a command accepts the first word as an option, with its required arguments."""
     required = [word for each in entry.arguments if each.required for word in sample(each)]
     for each in entry.options:
         if each.required and not {*each.names} & {*words}:
@@ -113,11 +113,8 @@ def accepts(entry: CommandEntry, words: list[str]) -> bool:
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, *SUBCOMMANDS])
-def test_help_shows_what_is_accepted_and_the_reference_the_same(command: str) -> None:
-    """Each option has a meaning and is taken, none beside them; the reference lists just these.
-
-    The manual page has them too, and the arguments.
-    """
+def test_help_and_reference_list_accepted_options(command: str) -> None:
+    """Each has a meaning, and no others are accepted; the manual page has the arguments, too."""
     entry = command_entry(app, command.split())
     assert all(option.meaning for option in (*entry.arguments, *entry.options))
     assert entry.options or entry.arguments or command in GROUPS

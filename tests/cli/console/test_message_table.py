@@ -1,4 +1,4 @@
-"""Tables: what a row of messages holds, that they fit, and that nothing steers a terminal."""
+"""Tables of messages: cells, widths, and escaping."""
 
 import io
 import re
@@ -26,8 +26,8 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return Terminal()
 
 
-def test_a_message_takes_one_line_with_all_it_says() -> None:
-    """Time, cluster, node, name, place in the node, value and the other tags."""
+def test_message_takes_one_line() -> None:
+    """With time, cluster, node, name, location within the node, value and the other tags."""
     message = Message(
         "cpu_user",
         {**NODE, "type": "hwthread", "type-id": "3", "unit": "%"},
@@ -41,16 +41,16 @@ def test_a_message_takes_one_line_with_all_it_says() -> None:
     assert rest == ["e1", "cpu_user", "1.5", "%", "hwthread", "3", "fritz"]
 
 
-def test_other_kinds_show_their_field() -> None:
-    """An event is not taken for a metric with a strange value."""
+def test_messages_of_other_kinds_show_their_field() -> None:
+    """So that an event does not look like a metric with a strange value."""
     message = event("job", "start_job", "{}", time=10**18, tags=NODE)
     row = MessageTable(io.StringIO()).render([message]).splitlines()[1]
     assert "event={}" in row
     assert "function=start_job" in row
 
 
-def test_the_value_is_not_cut_on_a_narrow_terminal(terminal: Terminal) -> None:
-    """Long names are shortened before it, and what stands behind it is cut."""
+def test_value_is_not_cut_on_narrow_terminal(terminal: Terminal) -> None:
+    """Long names are shortened and the columns after the value are cut."""
     message = metric(
         "a_long_name_of_a_metric", 123456789.0, time=10**18,
         tags={**NODE, "hostname": "a-long-name-of-a-node.example.org", "unit": "bytes/s"},
@@ -60,21 +60,21 @@ def test_the_value_is_not_cut_on_a_narrow_terminal(terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize(("level", "code"), [("err", 31), ("warn", 33), ("debug", 2)])
-def test_levels_of_the_log_have_colours(terminal: Terminal, level: str, code: int) -> None:
-    """An error is red; a text stands after what it is about."""
+def test_log_levels_have_colours(terminal: Terminal, level: str, code: int) -> None:
+    """An error is red; the text follows the name and tags."""
     message = Message("kernel", {**NODE, "loglevel": level}, "text", 10**18, "log")
     row = MessageTable(terminal).render([message]).splitlines()[1]
     assert f"\x1b[{code}mlog=text" in row
 
 
-def test_strict_names_the_rules_that_a_message_breaks() -> None:
-    """Below the message, and only where there are any."""
+def test_strict_shows_broken_rules() -> None:
+    """Below the message, only if there are any."""
     clean, bad = metric("m", 1.0, time=10**18, tags=NODE), Message("m", {}, "text")
     rows = MessageTable(io.StringIO()).render([clean, bad], strict=True).splitlines()
     assert [row.strip() for row in rows[3:]] == [f"^ {problem}" for problem in bad.problems()]
 
 
-def test_lines_end_at_the_edge_of_a_terminal(terminal: Terminal) -> None:
+def test_lines_are_cut_at_terminal_width(terminal: Terminal) -> None:
     """A long value is cut with an ellipsis; colours do not count."""
     messages = [metric("m" * 30, 1.0, time=10**18, tags=NODE), Message("m", {}, "x" * 300, 10**18)]
     for row in COLOUR.sub("", MessageTable(terminal).render(messages)).splitlines():
@@ -82,16 +82,16 @@ def test_lines_end_at_the_edge_of_a_terminal(terminal: Terminal) -> None:
     assert "…" in MessageTable(terminal).render(messages)
 
 
-def test_a_terminal_sees_the_head_again_on_each_screen(terminal: Terminal) -> None:
-    """Whoever looks at a moving table still knows its columns; a file needs them once."""
+def test_head_is_repeated_on_each_screen_of_terminal(terminal: Terminal) -> None:
+    """Once in a file."""
     messages = [metric("m", 1.0, time=10**18, tags=NODE)] * 27
     assert MessageTable(terminal).render(messages).count("TIME") == 3
     assert MessageTable(io.StringIO()).render(messages).count("TIME") == 1
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
-def test_nothing_that_a_message_holds_can_steer_a_terminal(text: str) -> None:
-    """Escape sequences and line ends in names, tags and values are shown, not obeyed."""
+def test_control_characters_of_message_are_escaped(text: str) -> None:
+    """Escape sequences and line ends in names, tags and values are shown, not executed."""
     message = Message(text, {"hostname": text, text: text, "type": text}, text, 10**18, text)
     shown = MessageTable(io.StringIO()).render([message], strict=True)
     rows = shown.split("\n")
@@ -100,7 +100,7 @@ def test_nothing_that_a_message_holds_can_steer_a_terminal(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "unit", "says"),
+    ("value", "unit", "expected"),
     [
         (12, "", "12"),
         (-7, "packets", "-7 packets"),
@@ -116,19 +116,19 @@ def test_nothing_that_a_message_holds_can_steer_a_terminal(text: str) -> None:
         (float("-inf"), "W", "-inf EW"),
     ],
 )
-def test_numbers_are_short_and_have_their_unit(value: float, unit: str, says: str) -> None:
+def test_numbers_are_short_and_have_unit(value: float, unit: str, expected: str) -> None:
     """At most four digits, a prefix where the unit takes one."""
-    assert short(value, unit) == says
+    assert short(value, unit) == expected
 
 
 @given(st.floats() | st.integers(-(2**64), 2**64), st.sampled_from(["", "percent", *SCALED]))
-def test_any_number_fits_into_a_column(value: float, unit: str) -> None:
-    """Whatever comes over the wire."""
+def test_any_number_fits_column(value: float, unit: str) -> None:
+    """Whatever a peer sends."""
     assert len(short(value, unit)) <= 20
 
 
-def test_the_last_column_folds_below_itself() -> None:
-    """No cell is lost and no line passes the width."""
+def test_last_column_is_wrapped() -> None:
+    """No cell is lost and no line exceeds the width."""
     text = "a rather long reason with many words that does not fit into one line"
     lines = table([("x", text), ("yy", "short")], ("name", "reason"), width=40)
     assert max(map(len, lines)) <= 40

@@ -12,8 +12,8 @@ from ccpipe.errors import MissingInputError, UsageError
 FILE = '[bus]\nservers = ["nats://file:4222"]\nuser = "u"\n'
 
 
-def test_flags_come_before_the_file(tmp_path: Path) -> None:
-    """What the command line says overrides the file; what it does not say stays the file's."""
+def test_flags_override_file(tmp_path: Path) -> None:
+    """Without a flag, the value of the file is used."""
     path = tmp_path / "ccpipe.toml"
     path.write_text(f'cluster = "of-file"\n{FILE}')
     site = SiteOptions(config=path, cluster="fox", server="nats://a:1,nats://b:2").site()
@@ -23,10 +23,10 @@ def test_flags_come_before_the_file(tmp_path: Path) -> None:
     assert SiteOptions(config=path).site(**{"publish.units": True}).publish.units
 
 
-def test_the_file_is_the_named_one_else_that_of_the_environment(
+def test_config_option_overrides_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``--config`` before ``CCPIPE_CONFIG``; one that is named and missing is an error."""
+    """``--config`` before ``CCPIPE_CONFIG``; a named file that is missing is an error."""
     path, other = tmp_path / "ccpipe.toml", tmp_path / "other.toml"
     path.write_text(FILE)
     monkeypatch.setenv("CCPIPE_CONFIG", str(path))
@@ -45,8 +45,8 @@ def test_durations_are_read_from_flags() -> None:
         seconds("0", "--interval", Interval)
 
 
-def test_ports_are_checked() -> None:
-    """Before anything listens; no port is fine."""
+def test_ports_are_checked_before_use() -> None:
+    """No port is valid, too."""
     check_port(None, "--port")
     check_port(65535, "--port")
     for port in (-1, 0, 65536):
@@ -62,21 +62,21 @@ def contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-PASSWORD = "p@ss w:d"  # noqa: S105 - of nobody
+PASSWORD = "p@ss w:d"  # noqa: S105 - used nowhere
 
 
 def write(directory: Path, name: str, **given: object) -> None:
     (directory / f"{name}.json").write_text(json.dumps({"description": "", "token": "", **given}))
 
 
-def test_a_context_names_server_and_user(contexts: Path) -> None:
-    """The password is quoted; a URL that has a login keeps it."""
+def test_context_gives_server_and_user(contexts: Path) -> None:
+    """The password is quoted; a URL with a login keeps it."""
     write(contexts, "site", url="nats://a:4222,tls://x:y@b", user="me", password=PASSWORD)
     site = LoginOptions(context="site").site()
     assert site.bus.servers == ["nats://me:p%40ss%20w%3Ad@a:4222", "tls://x:y@b"]
 
 
-def test_files_of_a_context_are_used(contexts: Path) -> None:
+def test_context_gives_credential_files(contexts: Path) -> None:
     """Credentials, keys and certificates stay in their files."""
     write(contexts, "site", url="a", creds="/c", nkey="/n", ca="/ca", cert="/cert", key="/key")
     bus = LoginOptions(context="site").site().bus
@@ -84,15 +84,14 @@ def test_files_of_a_context_are_used(contexts: Path) -> None:
     assert (bus.ca_file, bus.cert_file, bus.key_file) == ("/ca", "/cert", "/key")
 
 
-def test_the_selected_context_needs_no_name(contexts: Path) -> None:
-    """``--context ''`` is the one that ``nats context select`` chose."""
+def test_empty_context_is_selected_one(contexts: Path) -> None:
+    """The one chosen by ``nats context select``."""
     write(contexts, "one", url="nats://one")
     (contexts.parent / "context.txt").write_text("one\n")
     assert read_context("")["bus.servers"] == ["nats://one"]
 
 
-def test_flags_win_over_a_context(contexts: Path) -> None:
-    """What is typed is meant."""
+def test_flags_override_context(contexts: Path) -> None:
     write(contexts, "site", url="nats://a", creds="/c")
     site = LoginOptions(
         context="site", server="nats://b,nats://c", user="u", creds=Path("/d")
@@ -101,8 +100,7 @@ def test_flags_win_over_a_context(contexts: Path) -> None:
     assert (site.bus.user, site.bus.credentials_file) == ("u", "/d")
 
 
-def test_a_context_that_cannot_be_read_is_named(contexts: Path) -> None:
-    """With the file."""
+def test_unreadable_context_is_named_with_file(contexts: Path) -> None:
     with pytest.raises(MissingInputError, match=r"--context none: .*none\.json: No such file"):
         read_context("none")
     (contexts / "bad.json").write_text("{")

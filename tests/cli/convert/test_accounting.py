@@ -35,8 +35,8 @@ def converted(converter: FromGridEngine, *files: Path) -> tuple[bytes, int, list
 
 
 @pytest.mark.parametrize("to", get_args(Format))
-def test_several_files_become_one_output(tmp_path: Path, to: Format) -> None:
-    """Both formats and a packed file in one run; every record counts."""
+def test_convert_merges_files_of_accounting(tmp_path: Path, to: Format) -> None:
+    """Both formats and a compressed file in one run; every record counts."""
     packed = tmp_path / "accounting.0.gz"
     packed.write_bytes(gzip.compress((DATA / "accounting").read_bytes()))
     converter = FromGridEngine(to, cluster="fox")
@@ -55,8 +55,8 @@ def test_several_files_become_one_output(tmp_path: Path, to: Format) -> None:
         assert output.count(b'"job_id"') > 140
 
 
-def test_problems_name_line_and_reason() -> None:
-    """What cannot be read and what the format cannot carry, both; the rest is written."""
+def test_convert_reports_bad_lines_of_accounting() -> None:
+    """Both unreadable lines and records that the format cannot represent; the rest is written."""
     converter = FromGridEngine("classic", cluster="fox")
     _, count, reported = converted(converter, DATA / "derived" / "derived-malformed.jsonl")
     assert count == 2
@@ -65,8 +65,8 @@ def test_problems_name_line_and_reason() -> None:
     ]  # fmt: skip
 
 
-def test_the_command_converts_and_validates_accounting() -> None:
-    """As an operator types it: 128 real records, and exit 65 with the place of a bad one."""
+def test_commands_convert_and_validate_accounting() -> None:
+    """128 real records, and exit code 65 with the position of a bad one."""
     converting = ccpipe("convert", "--from", "gridengine", "--to", "events", DATA / "accounting")
     events = decode(converting.out.encode())
     assert converting.code == 0
@@ -82,15 +82,15 @@ def test_the_command_converts_and_validates_accounting() -> None:
     assert f":{lines}:" in bad.out
 
 
-def test_formats_of_accounting_are_refused_for_others() -> None:
-    """Line protocol has no accounting records to write: exit 64 says so."""
+def test_convert_rejects_accounting_formats_for_lines() -> None:
+    """With exit code 64: line protocol has no accounting records."""
     refused = ccpipe("convert", "--to", "classic", stdin=b"m value=1 1\n")
     assert refused.code == 64
     assert "gridengine only" in refused.err
 
 
 @pytest.mark.parametrize("path", [SACCT_ROWS, SACCT / "phase1_linux.json.gz"])
-def test_rows_become_sonars_json(path: Path) -> None:
+def test_sacct_rows_become_sonar_json(path: Path) -> None:
     """Every row is a record, from either format."""
     converted = ccpipe("convert", "--from", "sacct", "--to", "sonar", "--cluster", "fox", path)
     assert converted.code == 0
@@ -105,7 +105,7 @@ def test_rows_become_sonars_json(path: Path) -> None:
         assert len(jobs) == len([each for each in ids if each])
 
 
-def test_rows_become_events() -> None:
+def test_sacct_rows_become_events() -> None:
     """Each job that ran has a start and a stop."""
     converted = ccpipe("convert", "--from", "sacct", "--to", "json", SACCT_ROWS)
     assert converted.code == 0
@@ -114,8 +114,8 @@ def test_rows_become_events() -> None:
     assert functions.count("start_job") >= functions.count("stop_job") > 0
 
 
-def test_bad_row_is_reported_with_its_line() -> None:
-    """The others are converted all the same, and the exit code is 65."""
+def test_bad_sacct_row_is_reported_with_its_line() -> None:
+    """The others are converted, and the exit code is 65."""
     payload = b"JobIDRaw|State|Start\n3|COMPLETED|2026-11-20T10:32:28\n4|COMPLETED|yesterday\n"
     converted = ccpipe("convert", "--from", "sacct", "--to", "sonar", stdin=payload)
     assert converted.code == 65

@@ -1,4 +1,4 @@
-"""``ccpipe convert``: files in, other formats out, bad lines told and no others lost."""
+"""``ccpipe convert``: formats, options, and reports of bad lines."""
 
 import csv
 import gzip
@@ -27,8 +27,8 @@ def mixed(tmp_path: Path) -> Path:
     return path
 
 
-def test_good_lines_are_converted_and_bad_ones_told(mixed: Path) -> None:
-    """File, line, column, reason and excerpt of each; exit code 65, and nothing else lost."""
+def test_convert_writes_good_lines_and_reports_bad_ones(mixed: Path) -> None:
+    """File, line, column, reason and excerpt of each; exit code 65."""
     shown = ccpipe("convert", mixed, "--to", "line")
     assert shown.code == 65
     assert shown.out.encode() == GOOD
@@ -39,22 +39,22 @@ def test_good_lines_are_converted_and_bad_ones_told(mixed: Path) -> None:
     assert summary.startswith("ccpipe: 2 problems, reported above; 3 values converted")
 
 
-def test_good_files_end_with_zero() -> None:
-    """Standard input is read where no file is named; nothing is said on stderr."""
+def test_convert_exits_with_0_for_good_files() -> None:
+    """Standard input is read if no file is named; stderr is empty."""
     assert ccpipe("convert", "--to", "line", stdin=GOOD) == (0, GOOD.decode(), "")
     assert ccpipe("convert", "-", "--to", "line", stdin=GOOD) == (0, GOOD.decode(), "")
 
 
-def test_json_is_one_object_a_line() -> None:
-    """Nothing of a message is lost on the way into JSON."""
+def test_convert_writes_json_as_one_object_per_line() -> None:
+    """It has every part of a message."""
     shown = ccpipe("convert", "--to", "json", stdin=GOOD)
     rows = [json.loads(line) for line in shown.out.splitlines()]
     assert [row["name"] for row in rows] == ["cpu_load", "job", "m"]
     assert [row["value"] for row in rows] == [m.value for m in decode(GOOD)]
 
 
-def test_csv_has_one_head_for_all_files(tmp_path: Path) -> None:
-    """Several files, packed or not, become one table."""
+def test_convert_writes_one_csv_head_for_all_files(tmp_path: Path) -> None:
+    """Several files, compressed or not, become one table."""
     plain, packed = tmp_path / "a.line", tmp_path / "b.line.gz"
     plain.write_bytes(GOOD)
     packed.write_bytes(gzip.compress(GOOD))
@@ -65,16 +65,16 @@ def test_csv_has_one_head_for_all_files(tmp_path: Path) -> None:
     assert rows[1]["value"] == '{"a":1}\nb'
 
 
-def test_precision_is_read_and_written_as_asked() -> None:
-    """A stamp of 5 is nanoseconds when one says so, and seconds are cut off when one asks."""
+def test_convert_reads_and_writes_given_precisions() -> None:
+    """A timestamp of 5 is in the unit of the input; fractions of the output's unit are cut off."""
     shown = ccpipe("convert", "--to", "line", "--precision", "ns", stdin=b"m value=1 5000000000\n")
     assert shown.out == "m value=1.0 5\n"
     shown = ccpipe("convert", "--to", "line", "--to-precision", "s", stdin=GOOD)
     assert [m.time for m in decode(shown.out.encode())] == [1740027951 * 10**9] * 3
 
 
-def test_dialect_and_leniency_are_the_decoders() -> None:
-    """What the specification's own example writes is read under --lenient."""
+def test_convert_passes_dialect_and_leniency_to_decoder() -> None:
+    """--lenient reads the example of the specification."""
     bare = b"job,function=x event={a} 1740027951\n"
     assert ccpipe("convert", "--to", "line", stdin=bare).code == 65
     assert ccpipe("convert", "--to", "line", "--lenient", stdin=bare).code == 0
@@ -83,7 +83,7 @@ def test_dialect_and_leniency_are_the_decoders() -> None:
     assert json.loads(shown.out)["value"] == r"a\nb"
 
 
-def test_a_row_that_the_format_cannot_carry_costs_that_row() -> None:
+def test_convert_skips_message_that_format_cannot_represent() -> None:
     """InfluxDB allows a control character in a tag, ClusterCockpit does not."""
     payload = b"\nm,a=x value=1 1740027951\nm,a=\x01 value=2 1740027951\nm,a=y value=3 1740027951\n"
     shown = ccpipe("convert", "--to", "line", "--dialect", "influx", stdin=payload)
@@ -92,16 +92,16 @@ def test_a_row_that_the_format_cannot_carry_costs_that_row() -> None:
     assert shown.err.startswith("stdin:3: ")
 
 
-def test_an_output_file_holds_what_stdout_would(mixed: Path, tmp_path: Path) -> None:
-    """-O names it; the exit code and the complaints stay."""
+def test_convert_writes_to_output_file(mixed: Path, tmp_path: Path) -> None:
+    """The exit code and the reports on stderr are the same."""
     target = tmp_path / "out.line"
     shown = ccpipe("convert", mixed, "--to", "line", "-O", target)
     assert (shown.code, shown.out) == (65, "")
     assert target.read_bytes() == GOOD
 
 
-def test_a_file_is_never_converted_onto_itself(mixed: Path) -> None:
-    """It would be emptied before it is read."""
+def test_convert_rejects_input_as_output(mixed: Path) -> None:
+    """It would be truncated before it is read."""
     shown = ccpipe("convert", mixed, "--to", "line", "-O", mixed.parent / "." / mixed.name)
     assert shown.code == 64
     assert mixed.read_bytes() == MIXED
@@ -117,15 +117,15 @@ def test_a_file_is_never_converted_onto_itself(mixed: Path) -> None:
         (["--to", "line", "-O", "/nonexistent/x"], 73, "/nonexistent/x: No such file"),
     ],
 )
-def test_a_wrong_command_line_is_told(arguments: list[str], code: int, reason: str) -> None:
-    """The exit code says whose mistake it is."""
+def test_convert_rejects_wrong_command_line(arguments: list[str], code: int, reason: str) -> None:
+    """The exit code distinguishes usage errors from missing input."""
     shown = ccpipe("convert", *arguments)
     assert (shown.code, shown.out) == (code, "")
     assert reason in shown.err
 
 
-def test_a_full_disk_is_told() -> None:
-    """Output that went nowhere is no success."""
+def test_convert_reports_full_disk() -> None:
+    """Lost output is an error."""
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             command("convert", "--to", "line"),
@@ -140,8 +140,8 @@ def test_a_full_disk_is_told() -> None:
     assert done.stderr.decode() == "ccpipe: standard output: No space left on device\n"
 
 
-def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
-    """``ccpipe convert … | head`` ends quietly."""
+def test_convert_ends_quietly_when_reader_closes_pipe(tmp_path: Path) -> None:
+    """As in ``ccpipe convert … | head``."""
     big = tmp_path / "big.line"
     big.write_bytes(GOOD * 20_000)
     with subprocess.Popen(
@@ -158,8 +158,8 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
         assert process.stderr.read() == b""
 
 
-def test_what_is_piped_in_comes_out_at_once() -> None:
-    """``ccpipe tail … | ccpipe convert …`` shows lines while they come, not at the end."""
+def test_convert_writes_piped_lines_at_once() -> None:
+    """``ccpipe tail … | ccpipe convert …`` shows lines as they arrive, not at the end."""
     with subprocess.Popen(
         command("convert", "--to", "json"),
         stdin=subprocess.PIPE,

@@ -36,8 +36,8 @@ def archive(tmp_path: Path) -> Path:
     return path
 
 
-def test_sonar_to_lines_and_back_loses_nothing(tmp_path: Path) -> None:
-    """Through a pipe of two commands, byte for byte; gzip is unpacked."""
+def test_sonar_round_trip_through_lines_is_lossless(tmp_path: Path) -> None:
+    """Through a pipe of two commands, byte for byte; gzip is decompressed."""
     packed = tmp_path / "0+sample-c1.json.gz"
     packed.write_bytes(gzip.compress(SONAR))
     lines = ccpipe("convert", "--from", "sonar", "--to", "line", packed)
@@ -47,8 +47,8 @@ def test_sonar_to_lines_and_back_loses_nothing(tmp_path: Path) -> None:
     assert (back.code, back.err, back.out.encode()) == (0, "", SONAR)
 
 
-def test_lines_without_whole_envelopes(archive: Path) -> None:
-    """Metrics and events alone make envelopes again, of what survives in them."""
+def test_lines_without_envelopes_become_envelopes(archive: Path) -> None:
+    """From metrics and events alone, with the data that they contain."""
     lines = ccpipe("convert", "--from", "sonar", "--to", "line", "--no-envelopes", archive)
     assert "event=" in lines.out
     assert not [m for m in decode(lines.out.encode()) if m.name == "sonar"]
@@ -59,7 +59,7 @@ def test_lines_without_whole_envelopes(archive: Path) -> None:
     assert sorted(kinds) == ["job", "job", "sample", "sample"]
 
 
-def test_a_bad_envelope_is_told_and_costs_no_other(archive: Path) -> None:
+def test_bad_envelope_is_reported_and_others_are_converted(archive: Path) -> None:
     """File, line, path, rule and value; exit code 65."""
     shown = ccpipe("convert", "--from", "sonar", "--to", "json", archive)
     assert shown.code == 65
@@ -71,8 +71,8 @@ def test_a_bad_envelope_is_told_and_costs_no_other(archive: Path) -> None:
     assert [row["name"] for row in rows if row["name"] == "sonar"] == ["sonar"] * 5
 
 
-def test_sonar_is_rewritten_for_others(archive: Path) -> None:
-    """From Sonar's own numbers to the specification's, for whom one likes."""
+def test_sonar_is_rewritten_for_profile(archive: Path) -> None:
+    """From Sonar's own numbers to the specification's, for any of the profiles."""
     shown = ccpipe("convert", "--from", "sonar", "--to", "sonar", "--to-profile", "sonar", archive)
     assert shown.code == 65
     job = json.loads(shown.out.splitlines()[1])["data"]
@@ -84,8 +84,8 @@ def test_sonar_is_rewritten_for_others(archive: Path) -> None:
     assert back.out.replace("+00:00", "Z").encode() == SONAR  # Sonar knows no Z
 
 
-def test_lines_that_cannot_be_turned_are_told() -> None:
-    """A line that is no line, an event that holds no envelope, a metric without time."""
+def test_unconvertible_lines_are_reported() -> None:
+    """An invalid line, an event without an envelope, a metric without a timestamp."""
     lines = b'broken\nsonar,function=sample event="{" 5\ncpu_load,hostname=c1,type=node value=1\n'
     shown = ccpipe("convert", "--to", "sonar", stdin=lines)
     assert (shown.code, shown.out) == (65, "")
@@ -94,7 +94,7 @@ def test_lines_that_cannot_be_turned_are_told() -> None:
     assert shown.err.splitlines()[-1].startswith("ccpipe: 3 problems, reported above; 0 envelopes")
 
 
-def test_validate_tells_each_rule_that_is_broken(archive: Path) -> None:
+def test_validate_reports_each_broken_rule(archive: Path) -> None:
     """Path, rule and value of each; exit code 65."""
     shown = ccpipe("validate", "--strict", "--format", "sonar", archive)
     assert shown.code == 65
@@ -105,7 +105,7 @@ def test_validate_tells_each_rule_that_is_broken(archive: Path) -> None:
     assert reported[-1].endswith("Sonar's JSON, envelopes 5, rejected 1")
 
 
-def test_validate_as_json(archive: Path) -> None:
+def test_validate_prints_json(archive: Path) -> None:
     """One object for each rule, for scripts."""
     archive.write_bytes(archive.read_bytes() + b'{"data":7}\n{]\n')
     shown = ccpipe("validate", "--format", "sonar", "-o", "json", archive)
@@ -117,15 +117,15 @@ def test_validate_as_json(archive: Path) -> None:
     assert rows[-1]["good"] is False
 
 
-def test_validate_of_what_is_good() -> None:
+def test_validate_accepts_good_files() -> None:
     """Standard input too; exit code 0."""
     shown = ccpipe("validate", "--strict", "--format", "sonar", "-", stdin=SONAR)
     assert shown.code == 0
     assert shown.out == "good -, Sonar's JSON, envelopes 5, rejected 0\n"
 
 
-def test_validate_names_parts_that_do_not_fit(tmp_path: Path) -> None:
-    """A recipe whose source gives what its sink does not take cannot work."""
+def test_validate_names_incompatible_source_and_sink(tmp_path: Path) -> None:
+    """A sink that does not accept the type of record of its source cannot work."""
     recipe = tmp_path / "bad.toml"
     recipe.write_text('[source]\nuse = "nats"\ncodec = "sonar"\n[sink]\nuse = "null"\n')
     shown = ccpipe("validate", "--no-connect", recipe)
@@ -141,7 +141,7 @@ CSV = (
 
 
 def test_old_csv_is_read_like_json() -> None:
-    """Recognized by how it begins; a bad line is reported by its number."""
+    """It is recognized by its beginning; a bad line is reported by its number."""
     shown = ccpipe(
         "convert", "--from", "sonar", "--to", "line", "--no-envelopes", stdin=CSV.encode()
     )
@@ -152,8 +152,8 @@ def test_old_csv_is_read_like_json() -> None:
     assert checked.out.splitlines()[-1].endswith("envelopes 2, rejected 1")
 
 
-def test_the_profile_of_validate_is_decided_by_the_producer() -> None:
-    """Sonar's +00:00 is good where Sonar wrote it, unless the specification is asked for."""
+def test_validate_chooses_profile_by_producer() -> None:
+    """Sonar's +00:00 is valid in Sonar's output, unless the specification is requested."""
     text = examples.SAMPLE.encode()
     assert ccpipe("validate", "--strict", "--format", "sonar", "-", stdin=text).code == 0
     by_spec = ("validate", "--strict", "--profile", "spec", "--format", "sonar", "-")
@@ -162,7 +162,7 @@ def test_the_profile_of_validate_is_decided_by_the_producer() -> None:
     assert ccpipe("validate", "--strict", "--format", "sonar", "-", stdin=other).code == 65
 
 
-def test_sonars_numbers_are_converted_without_a_flag() -> None:
+def test_sonar_numbers_are_converted_without_flag() -> None:
     """A limit of 20160 minutes, which Sonar writes as seconds."""
     shown = ccpipe("convert", "--from", "sonar", "--to", "sonar", stdin=examples.JOBS.encode())
     job = json.loads(shown.out)["data"]["attributes"]["slurm_jobs"][0]

@@ -1,4 +1,4 @@
-"""``ccpipe profile``, beside what the real sh5util wrote."""
+"""``ccpipe profile``, compared with output of the real sh5util."""
 
 import asyncio
 import json
@@ -19,14 +19,14 @@ from tests.formats.slurm_profile.samples import DATA
 JOB = DATA / "merged" / "job_17.h5"
 
 
-def test_extracted_csv_is_sh5utils() -> None:
+def test_extracted_csv_equals_sh5util() -> None:
     """Series and level may be in lower case."""
     done = ccpipe("profile", "extract", "-i", JOB, "-s", "tasks", "-l", "node:totals")
     assert done.code == 0
     assert done.out == (DATA / "csv" / "job_17.E.Tasks.totals.csv").read_text()
 
 
-def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
+def test_output_file_appears_when_complete(tmp_path: Path) -> None:
     path = tmp_path / "energy.csv"
     done = ccpipe("profile", "extract", "-i", JOB, "-s", "Energy", "-o", path)
     assert (done.code, done.out) == (0, "")
@@ -35,7 +35,7 @@ def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_formats_hold_the_same_rows(tmp_path: Path) -> None:
+def test_formats_have_equal_rows(tmp_path: Path) -> None:
     arguments = ("profile", "extract", "-i", JOB, "-s", "Tasks", "--format")
     lines = ccpipe(*arguments, "csv").out.splitlines()
     objects = [json.loads(line) for line in ccpipe(*arguments, "json").out.splitlines()]
@@ -65,7 +65,7 @@ def test_filters_may_be_repeated() -> None:
     assert "no table matches; the files have Energy" in done.err
 
 
-def test_items_are_sh5utils_where_that_is_asked_for() -> None:
+def test_items_equal_sh5util_with_option() -> None:
     arguments = ("profile", "items", "-i", JOB, "-s", "Energy", "-d", "power")
     theirs, ours = ccpipe(*arguments, "--sh5util"), ccpipe(*arguments)
     assert theirs.out.startswith("Step,ElaspedTime,MinNode")
@@ -77,7 +77,7 @@ def test_items_are_sh5utils_where_that_is_asked_for() -> None:
     assert ccpipe(*arguments[:-1], "nosuch").code == 65
 
 
-def test_merging_keeps_the_input_and_may_be_repeated(tmp_path: Path) -> None:
+def test_merge_keeps_input_and_may_be_repeated(tmp_path: Path) -> None:
     directory = tmp_path / "alice"
     directory.mkdir()
     names = list((DATA / "node-step").rglob("3_*.h5"))
@@ -101,7 +101,7 @@ def test_merging_keeps_the_input_and_may_be_repeated(tmp_path: Path) -> None:
     assert "no node-step files" in done.err
 
 
-def test_a_file_that_cannot_be_read_costs_itself(tmp_path: Path) -> None:
+def test_unreadable_file_is_skipped(tmp_path: Path) -> None:
     good = next((DATA / "node-step").rglob("3_0_c1.h5"))
     shutil.copy(good, tmp_path / "3_0_c1.h5")
     (tmp_path / "3_0_c2.h5").write_bytes(b"no HDF5")
@@ -114,7 +114,7 @@ def test_a_file_that_cannot_be_read_costs_itself(tmp_path: Path) -> None:
         assert [step.node for step in profile.node_steps] == ["c1"]
 
 
-def test_listing_names_fields_and_suspects() -> None:
+def test_list_shows_fields_and_suspect_values() -> None:
     [energy, *others] = json.loads(ccpipe("profile", "list", "-i", JOB, "-o", "json").out)
     assert energy["series"] == "Energy"
     assert energy["fields"] == ["ElapsedTime", "EpochTime", "Power"]
@@ -128,7 +128,7 @@ def test_listing_names_fields_and_suspects() -> None:
     assert "SERIES" in ccpipe("profile", "list", "-i", JOB).out
 
 
-def test_curves_show_each_field(tmp_path: Path) -> None:
+def test_show_draws_each_field(tmp_path: Path) -> None:
     done = ccpipe("profile", "show", "-i", JOB, "-s", "Tasks", "-d", "RSS", "--width", 40)
     assert done.code == 0
     lines = done.out.splitlines()
@@ -160,7 +160,7 @@ def test_errors_have_exit_codes(arguments: tuple[object, ...], code: int) -> Non
     assert done.err.startswith("ccpipe: ")
 
 
-async def test_what_is_published_is_what_is_extracted(nats_server: NatsServer) -> None:
+async def test_published_samples_equal_extracted_ones(nats_server: NatsServer) -> None:
     arguments = ("-i", JOB, "--cluster", "fox", "-s", "Tasks")
     extracted = decode(ccpipe("profile", "extract", *arguments, "--format", "line").out.encode())
     for _ in range(2):
@@ -179,7 +179,7 @@ async def test_what_is_published_is_what_is_extracted(nats_server: NatsServer) -
     assert len(published) > 10
 
 
-def test_without_a_broker() -> None:
+def test_publish_fails_without_broker() -> None:
     done = ccpipe("profile", "publish", "-i", JOB, "--server", f"nats://127.0.0.1:{free_port()}")
     assert done.code == 69
     assert "Traceback" not in done.err

@@ -17,7 +17,7 @@ JOB = DATA / "merged" / "job_17.h5"
 @pytest.mark.parametrize(
     ("name", "begin"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.PDF", b"%PDF")]
 )
-def test_the_name_says_the_format(tmp_path: Path, name: str, begin: bytes) -> None:
+def test_format_follows_suffix_of_figure(tmp_path: Path, name: str, begin: bytes) -> None:
     with open_profile(JOB) as profile:
         tasks = [table for table in profile.tables if table.series == "Tasks"]
         assert draw(tasks, ["RSS"], tmp_path / name) == len(tasks) > 1
@@ -25,7 +25,7 @@ def test_the_name_says_the_format(tmp_path: Path, name: str, begin: bytes) -> No
     assert (tmp_path / name).read_bytes().startswith(begin)
 
 
-def test_each_field_has_a_panel_and_each_table_a_curve(tmp_path: Path) -> None:
+def test_figure_has_panel_per_field_and_curve_per_table(tmp_path: Path) -> None:
     path = tmp_path / "curves.svg"
     with open_profile(JOB) as profile:
         tables = [table for table in profile.tables if table.series in ("Tasks", "Energy")]
@@ -35,7 +35,7 @@ def test_each_field_has_a_panel_and_each_table_a_curve(tmp_path: Path) -> None:
     assert sum(name.startswith("axes_") for name in groups) == 2
 
 
-def test_what_cannot_be_drawn_is_named(tmp_path: Path) -> None:
+def test_undrawable_series_is_rejected(tmp_path: Path) -> None:
     with open_profile(JOB) as profile:
         with pytest.raises(UsageError, match=r"a\.gif"):
             draw(profile.tables, [], tmp_path / "a.gif")
@@ -58,7 +58,7 @@ def test_what_cannot_be_drawn_is_named(tmp_path: Path) -> None:
         ([7], [3], 8, "▁"),
     ],
 )
-def test_a_column_shows_the_largest_value_of_its_time(
+def test_column_of_terminal_shows_largest_value(
     elapsed: list[int], values: list[int], width: int, drawn: str
 ) -> None:
     assert curve(np.array(elapsed, "<u8"), np.array(values, "<f8"), width) == drawn

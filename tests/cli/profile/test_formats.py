@@ -24,7 +24,7 @@ def test_json_lines_name_their_series() -> None:
     assert [row["Power"] for row in rows[:3]] == [100, 2**60, 300]
 
 
-def test_parquet_has_the_rows_and_their_types(tmp_path: Path) -> None:
+def test_parquet_has_rows_and_types(tmp_path: Path) -> None:
     path = tmp_path / "out.parquet"
     write_parquet([POWER], Level.NODE_TIME_SERIES, path)
     table = pq.read_table(path)
@@ -34,7 +34,7 @@ def test_parquet_has_the_rows_and_their_types(tmp_path: Path) -> None:
     assert pq.read_table(path).schema.field("CPUUtilization").type == pa.float64()
 
 
-def test_the_directory_is_the_one_of_slurms_configuration(
+def test_directory_is_read_from_slurm_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
@@ -46,7 +46,7 @@ def test_the_directory_is_the_one_of_slurms_configuration(
     assert configured_directory() is None
 
 
-def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_write_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="missing"):
         write_parquet([POWER], Level.NODE_TIME_SERIES, tmp_path / "missing" / "out.parquet")
     with pytest.raises(CreateError, match="nothing/x"):

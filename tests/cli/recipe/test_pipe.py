@@ -24,8 +24,8 @@ from tests.conftest import eventually, free_port
 from tests.servers.nats.daemon import nats_daemon
 
 
-async def test_the_totals_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Also when the pipe fails."""
+async def test_pipe_logs_totals(caplog: pytest.LogCaptureFixture) -> None:
+    """Also when it fails."""
 
     class Broken(Sink[Any]):
         takes = Lines
@@ -44,7 +44,7 @@ async def test_the_totals_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert any(text.startswith("bridge y: 1 records read, 0 written") for text in texts)
 
 
-async def test_telemetry_is_served_while_it_runs(unused_port: int) -> None:
+async def test_telemetry_is_served_while_pipe_runs(unused_port: int) -> None:
     """And the port is free again afterwards."""
     seen: list[int] = []
 
@@ -66,14 +66,14 @@ async def test_telemetry_is_served_while_it_runs(unused_port: int) -> None:
     assert seen == [200, 200]
 
 
-async def test_it_ends_after_its_time() -> None:
+async def test_pipe_ends_after_given_time() -> None:
     """A source without end is stopped."""
     source = NullSource(batches=10**9, lines=1)
     await run_pipe(source, NullSink(), name="bridge", telemetry=Telemetry(), seconds=0.2)
 
 
-def test_garbage_is_collected_rarely_while_a_pipe_runs_and_as_before_after_it() -> None:
-    """What was there at the start is not looked at; the process gets its own settings back."""
+def test_garbage_collection_is_rare_while_pipe_runs() -> None:
+    """Objects that exist at the start are frozen; afterwards the settings are restored."""
     before = gc.get_threshold()
     with rare_garbage_collection():
         assert gc.get_threshold() == GARBAGE_THRESHOLDS
@@ -125,7 +125,7 @@ def bridge(directory: Path, sink: str, **environ: str) -> Ended:
     return ccpipe("bridge", recipe, stdin=b"", **environ)
 
 
-async def letters(url: str) -> list[tuple[bytes, dict[str, str]]]:
+async def stored_dead_letters(url: str) -> list[tuple[bytes, dict[str, str]]]:
     client = await nats.connect(url)
     jetstream = client.jetstream()
     count = (await jetstream.stream_info("ccpipe-local-dead")).state.messages
@@ -134,10 +134,10 @@ async def letters(url: str) -> list[tuple[bytes, dict[str, str]]]:
     return [(letter.data or b"", dict(letter.headers or {})) for letter in found]
 
 
-async def test_letters_of_a_file_go_to_the_broker_with_line_and_offset(
+async def test_dead_letters_of_file_have_line_and_offset_on_broker(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    """Neither source nor sink knows the broker; over a sink that does it is the same."""
+    """Whether or not the sink uses a broker itself."""
     for sink in ("null", "nats"):
         (tmp_path / f"to-{sink}").mkdir()
         done = await asyncio.to_thread(
@@ -146,7 +146,7 @@ async def test_letters_of_a_file_go_to_the_broker_with_line_and_offset(
         assert done.code == 0
         assert "2 records read, 2 written, 1 dead letters" in done.err
         assert not (tmp_path / f"to-{sink}" / "state").exists()
-    found = await letters(nats_server.url)
+    found = await stored_dead_letters(nats_server.url)
     assert [original for original, _ in found] == [BAD.rstrip()] * 2
     for (_, headers), sink in zip(found, ("null", "nats"), strict=True):
         assert headers["Ccpipe-Origin"] == str(tmp_path / f"to-{sink}" / "accounting")
@@ -155,8 +155,8 @@ async def test_letters_of_a_file_go_to_the_broker_with_line_and_offset(
         assert headers["Ccpipe-Reason"]
 
 
-def test_without_a_broker_a_file_is_used_and_named(tmp_path: Path) -> None:
-    """The log says where to look."""
+def test_dead_letters_go_to_file_without_broker(tmp_path: Path) -> None:
+    """The log names the file."""
     done = bridge(tmp_path, "null")
     file = tmp_path / "state" / "ccpipe" / "dead.lp"
     assert done.code == 0
@@ -164,8 +164,8 @@ def test_without_a_broker_a_file_is_used_and_named(tmp_path: Path) -> None:
     assert BAD in file.read_bytes()
 
 
-async def test_a_broker_that_forbids_them_leaves_them_to_a_file(tmp_path: Path) -> None:
-    """Nothing is lost because a bridge may not publish on the subject of dead letters."""
+async def test_dead_letters_go_to_file_if_broker_denies_them(tmp_path: Path) -> None:
+    """None is lost if a bridge may not publish on the subject of dead letters."""
     configuration = f"""
     jetstream {{ store_dir: "{tmp_path / "js"}" }}
     authorization {{ users: [ {{ user: u, password: p, permissions {{
@@ -181,8 +181,8 @@ async def test_a_broker_that_forbids_them_leaves_them_to_a_file(tmp_path: Path) 
         assert [letter.original for letter in dead_letters.read(file)] == [BAD.rstrip()]  # type: ignore[union-attr]
 
 
-async def test_a_broker_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
-    """The letter is kept, and the file does not count as read, until the broker has it."""
+async def test_dead_letters_wait_for_broker(tmp_path: Path) -> None:
+    """A dead letter is kept, and the file is not marked as read, until the broker has it."""
     (tmp_path / "nats").mkdir()
     server = NatsServer(tmp_path / "nats", port=free_port())
     waiting = asyncio.create_task(
@@ -194,6 +194,6 @@ async def test_a_broker_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
     assert b'"line":4' not in (tmp_path / "checkpoint").read_bytes()
     async with server:
         done = await waiting
-        found = await letters(server.url)
+        found = await stored_dead_letters(server.url)
     assert done.code == 0
     assert [original for original, _ in found] == [BAD.rstrip()]

@@ -10,14 +10,14 @@ from tests.cli.command import ccpipe
 from tests.paths import ROOT
 
 
-def test_all_recipes_have_a_name() -> None:
-    """Those of the project, in a working copy and in a wheel alike."""
+def test_shipped_recipes_are_found_by_name() -> None:
+    """In a working copy and in a wheel alike."""
     assert set(recipes()) == {path.stem for path in (ROOT / "bridges").glob("*.toml")}
     assert (directory() / "nats.conf").is_file()
     assert (directory() / "docs" / "README.md").is_file()
 
 
-def test_a_recipe_runs_by_its_name(tmp_path: Path) -> None:
+def test_bridge_runs_recipe_by_name(tmp_path: Path) -> None:
     """From any directory."""
     shown = ccpipe("bridge", "null", "--dry-run", "--for", "10s")
     assert shown.code == 0
@@ -25,8 +25,8 @@ def test_a_recipe_runs_by_its_name(tmp_path: Path) -> None:
     assert ccpipe("validate", "null", "--no-connect").code == 0
 
 
-def test_a_site_s_own_recipe_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That beside its configuration file; a file of the name before both."""
+def test_site_recipe_overrides_shipped_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recipe next to its configuration file; a file of the name overrides both."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "etc" / "bridges").mkdir(parents=True)
     own = tmp_path / "etc" / "bridges" / "parquet.toml"
@@ -42,8 +42,8 @@ def test_a_site_s_own_recipe_comes_first(tmp_path: Path, monkeypatch: pytest.Mon
     assert find_recipe(Path("x/parquet")) == Path("x/parquet")
 
 
-def test_an_unknown_name_is_told_with_a_suggestion() -> None:
+def test_unknown_recipe_is_reported_with_suggestion() -> None:
     """Exit code 66: neither a file nor a recipe."""
-    with pytest.raises(MissingInputError, match="no recipe 'parket'; did you mean 'parquet'"):
+    with pytest.raises(MissingInputError, match="unknown recipe 'parket'; did you mean 'parquet'"):
         find_recipe(Path("parket"))
     assert ccpipe("bridge", "parket").code == 66

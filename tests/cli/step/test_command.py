@@ -25,7 +25,7 @@ def report(*arguments: object, **environ: str) -> tuple[int, dict[str, Any]]:
     return done.code, json.loads(done.err)
 
 
-def test_output_and_exit_code_are_the_commands() -> None:
+def test_step_keeps_output_and_exit_code_of_command() -> None:
     done = ccpipe("step", "--job", 17, "--", "sh", "-c", "echo out; echo err >&2; exit 3")
     assert (done.code, done.out) == (3, "out\n")
     assert done.err.startswith("err\n")
@@ -34,11 +34,11 @@ def test_output_and_exit_code_are_the_commands() -> None:
     assert re.search(r"MaxRSS +MaxVMSize", done.err)
 
 
-def test_input_reaches_the_command() -> None:
+def test_step_passes_input_to_command() -> None:
     assert ccpipe("step", "--", "cat", stdin=b"in").out == "in"
 
 
-def test_figures_are_those_of_gnu_time(tmp_path: Path) -> None:
+def test_step_figures_equal_gnu_time(tmp_path: Path) -> None:
     code = f"x = bytearray(60_000_000)\n{BURN.format(0.6)}"
     child = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {code!r}])"
     measured = tmp_path / "time"
@@ -54,7 +54,7 @@ def test_figures_are_those_of_gnu_time(tmp_path: Path) -> None:
     assert found["State"] == "COMPLETED"
 
 
-def test_ids_come_from_slurms_environment() -> None:
+def test_step_reads_ids_from_slurm_environment() -> None:
     slurm = {
         "SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "4294967291", "SLURM_PROCID": "5",
         "SLURM_NODEID": "2", "SLURMD_NODENAME": "c3",
@@ -68,7 +68,7 @@ def test_ids_come_from_slurms_environment() -> None:
     assert ccpipe("step", "--", "true", stdin=b"", **slurm).code == 78
 
 
-def test_signals_are_passed_on() -> None:
+def test_step_forwards_signals() -> None:
     code = (
         "import signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n"
@@ -81,12 +81,12 @@ def test_signals_are_passed_on() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 5
-    assert "MaxRSS" in said
+    assert "MaxRSS" in errors
 
 
-def test_a_stopped_command_is_not_sampled(tmp_path: Path) -> None:
+def test_step_does_not_sample_stopped_command(tmp_path: Path) -> None:
     code = "import os\nprint(os.getpid(), flush=True)\n" + BURN.format(0.8)
     path = tmp_path / "17_0_n.h5"
     arguments = ("--freq", "0.1", "--series", "task", "--profile", path)
@@ -108,7 +108,7 @@ def test_a_stopped_command_is_not_sampled(tmp_path: Path) -> None:
     assert max(after - before for before, after in pairwise(times)) >= 2
 
 
-def test_a_profile_has_the_tasks_series(tmp_path: Path) -> None:
+def test_step_profile_has_series_of_task(tmp_path: Path) -> None:
     arguments = ("--job", 17, "--profile", tmp_path, "--series", "task", "--freq", "0.1")
     _, found = report(*arguments, "--", sys.executable, "-c", BURN.format(0.7))
     [path] = tmp_path.iterdir()
@@ -132,11 +132,11 @@ def test_a_profile_has_the_tasks_series(tmp_path: Path) -> None:
         ("--profile", "x.h5", "--series", "nothing", "--", "true"),
     ],
 )
-def test_wrong_flags_are_usage_errors(arguments: tuple[str, ...], tmp_path: Path) -> None:
+def test_step_rejects_wrong_flags(arguments: tuple[str, ...], tmp_path: Path) -> None:
     assert ccpipe("step", *arguments).code == 64
 
 
-def test_a_report_can_go_to_a_file(tmp_path: Path) -> None:
+def test_step_writes_report_to_file(tmp_path: Path) -> None:
     path = tmp_path / "used.json"
     done = ccpipe("step", "-o", "json", "--report", path, "--", "sh", "-c", "echo e >&2")
     assert done.err == "e\n"

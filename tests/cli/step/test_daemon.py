@@ -1,4 +1,4 @@
-"""``ccpipe step --daemon``; beside a real Slurm it is in tests/slurm."""
+"""``ccpipe step --daemon``; tests/slurm has its tests with a real Slurm."""
 
 import json
 import os
@@ -39,7 +39,9 @@ def series(path: Path) -> set[tuple[str, str | None]]:
         return set()
 
 
-def test_a_step_has_a_report_and_a_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_daemon_writes_report_and_profile_of_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("ccpipe.cli.step.daemon.SCAN_SECONDS", SECONDS)
     (tmp_path / "proc").symlink_to("/proc")
     report, profiles = tmp_path / "report.json", tmp_path / "profiles"
@@ -71,10 +73,10 @@ def test_a_step_has_a_report_and_a_profile(tmp_path: Path, monkeypatch: pytest.M
         assert not profile.damage
 
 
-def test_a_report_that_cannot_be_written_is_one_line_of_the_log(
+def test_daemon_logs_unwritable_report_in_one_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nor does it hold up the reports of steps that end at the same time."""
+    """Reports of steps that end at the same time are not delayed."""
     (tmp_path / "proc").symlink_to("/proc")
     daemon = StepDaemon("n1", {}, report=tmp_path / "nothing" / "report", root=str(tmp_path))
     tasks = [f"{STEP}/task_3", f"{STEP.replace('step_0', 'step_1')}/task_3"]
@@ -92,7 +94,7 @@ def test_a_report_that_cannot_be_written_is_one_line_of_the_log(
     assert "nothing/report: No such file or directory" in lost[0]
 
 
-def test_it_runs_until_it_is_told_to_end() -> None:
+def test_daemon_runs_until_signal() -> None:
     process = subprocess.Popen(
         command("step", "--daemon"), env=environment(), stderr=subprocess.PIPE, text=True
     )
@@ -104,14 +106,14 @@ def test_it_runs_until_it_is_told_to_end() -> None:
 
 
 @pytest.mark.parametrize("more", [("--", "true"), ("--job", 1), ("--task", 0)])
-def test_it_takes_no_command_and_no_ids(more: tuple[object, ...]) -> None:
+def test_daemon_rejects_command_and_ids(more: tuple[object, ...]) -> None:
     done = ccpipe("step", "--daemon", *more)
     assert done.code == 64
     assert "--daemon takes no command" in done.err
 
 
-def test_profiles_are_not_written_into_a_directory_of_somebody_else(tmp_path: Path) -> None:
-    """As root it would follow links that lie there."""
+def test_daemon_rejects_profile_directory_of_another_user(tmp_path: Path) -> None:
+    """As root it would follow symbolic links in it."""
     found = own_directory(tmp_path / "profiles", "alice")
     assert found.stat().st_uid == os.geteuid()
     (tmp_path / "profiles" / "bob").symlink_to(found)

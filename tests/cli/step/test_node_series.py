@@ -29,7 +29,7 @@ def write(root: Path, step: int) -> None:
         path.write_text(content + "\n")
 
 
-def test_samples_hold_what_changed(tmp_path: Path) -> None:
+def test_node_samples_have_differences_of_counters(tmp_path: Path) -> None:
     series = NodeSeries(root=str(tmp_path))
     write(tmp_path, 0)
     begun = time.monotonic()
@@ -51,7 +51,7 @@ def test_samples_hold_what_changed(tmp_path: Path) -> None:
     assert series.network() == {"PacketsIn": 7, "PacketsOut": 0, "InMB": 1.0, "OutMB": 0.0}
 
 
-def test_what_a_machine_does_not_have_is_left_out(tmp_path: Path) -> None:
+def test_node_series_without_counters_are_left_out(tmp_path: Path) -> None:
     series = NodeSeries(root=str(tmp_path))
     assert series.power() is None
     assert series.energy_used() is None

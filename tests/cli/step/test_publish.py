@@ -23,7 +23,7 @@ from tests.servers.nats.stored import stored
 pytestmark = pytest.mark.timeout(600)
 
 
-async def test_samples_and_the_end_are_published(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_step_publishes_samples_and_end(nats_server: NatsServer, tmp_path: Path) -> None:
     until = tmp_path / "published"
     wait = "import sys, time, os\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.05)"
     client = await nats.connect(nats_server.url)
@@ -48,8 +48,8 @@ async def test_samples_and_the_end_are_published(nats_server: NatsServer, tmp_pa
         # The third sample is sent once the stream is made, which a busy disk delays, and has two.
         if len(times) > 2 and "net_bytes_in_diff" in {message.name for message in lines}:
             until.touch()
-    _, said = await asyncio.wait_for(process.communicate(), 600)
-    assert b"not published" not in said, said.decode()
+    _, errors = await asyncio.wait_for(process.communicate(), 600)
+    assert b"not published" not in errors, errors.decode()
     await client.close()
     assert {message.tags.get("stype-id") for message in lines} == {"17.0.0", None}
     node = {message.name for message in lines if "stype" not in message.tags}
@@ -64,10 +64,10 @@ async def test_samples_and_the_end_are_published(nats_server: NatsServer, tmp_pa
     assert int(payload["MaxRSS"]) > 10**6
 
 
-async def test_samples_that_a_slow_server_confirms_late_count_as_published(
+async def test_samples_acknowledged_late_count_as_published(
     nats_server: NatsServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The end waits for the server as long as it is connected, and says so."""
+    """At the end, the step waits for the server while it is connected, and reports that."""
     site = Site(cluster="fox", hostname="n1", bus=Bus(servers=[nats_server.url]))
     publisher = SamplePublisher(site)
     publisher.publish_end(Step(job=1, step="0", node="n1"), create())
@@ -75,33 +75,33 @@ async def test_samples_that_a_slow_server_confirms_late_count_as_published(
     async with frozen(nats_server.pid):
         publisher.publish_end(Step(job=2, step="0", node="n1"), create())
         closing = asyncio.create_task(asyncio.to_thread(publisher.close))
-        said = ""
-        while "waiting for the server to confirm 1 messages" not in said:
-            assert not closing.done(), said
+        errors = ""
+        while "waiting for the server to confirm 1 messages" not in errors:
+            assert not closing.done(), errors
             await asyncio.sleep(0.1)
-            said += capsys.readouterr().err
+            errors += capsys.readouterr().err
     await closing
     assert publisher.unconfirmed == 0
-    assert "not published" not in said + capsys.readouterr().err
+    assert "not published" not in errors + capsys.readouterr().err
     assert len(await stored(nats_server, "ccpipe-fox")) == 2
 
 
-async def test_without_a_server_the_command_is_not_affected() -> None:
+async def test_command_runs_without_server() -> None:
     process = await asyncio.create_subprocess_exec(
         *command(
             "step", "--publish", "--server", "nats://127.0.0.1:1", "--", "sh", "-c", "exit 4"
         ),
         stderr=asyncio.subprocess.PIPE, env=environment(),
     )  # fmt: skip
-    _, said = await asyncio.wait_for(process.communicate(), 600)
+    _, errors = await asyncio.wait_for(process.communicate(), 600)
     assert process.returncode == 4
-    assert b"messages were not published" in said
+    assert b"messages were not published" in errors
 
 
-async def test_what_a_server_misses_waits_in_the_spool(
+async def test_unacknowledged_samples_wait_in_spool(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    """It is on disk when the publisher ends, and a later one sends it before what is new."""
+    """They are on disk when the publisher ends, and a later one sends them before new samples."""
     spool = tmp_path / "steps"
     away = Site(cluster="fox", hostname="n1", bus=Bus(servers=["nats://127.0.0.1:1"]))
     await asyncio.to_thread(publish_ends, away, spool, range(3))
@@ -113,7 +113,7 @@ async def test_what_a_server_misses_waits_in_the_spool(
     publisher = SamplePublisher(there, spool=spool)
     publisher.publish_end(Step(job=3, step="0", node="n1"), create())
     jobs: list[int] = []
-    while len(set(jobs)) < 4:  # the first may come twice, while the stream is made
+    while len(set(jobs)) < 4:  # the first may arrive twice, while the stream is created
         (message,) = decode((await inbox.next_msg(timeout=600)).data)
         jobs.append(json.loads(str(message.value))["jobid"])
     await asyncio.to_thread(publisher.close)

@@ -35,23 +35,23 @@ def run(*command: str, profile: Path | None = None, **frequencies: float) -> tup
         (("/etc/passwd",), NOT_EXECUTABLE),
     ],
 )
-def test_exit_codes_are_as_shells_have_them(
+def test_exit_codes_follow_shells(
     command: tuple[str, ...], code: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run(*command)[0] == code
     assert ("ccpipe: /" in capfd.readouterr().err) == (code in (NOT_FOUND, NOT_EXECUTABLE))
 
 
-def test_the_record_has_what_the_kernel_counted() -> None:
-    """Also where no poll ever saw the command: it is read when the process has ended."""
+def test_record_has_counters_of_kernel() -> None:
+    """Also if no poll ever saw the command: they are read when the process has ended."""
     code, one = run(sys.executable, "-c", "x = b'x' * 50_000_000; sum(range(2_000_000))")
     assert code == 0
     assert one.record.user > 0
     assert one.seconds > 0
 
 
-def test_peak_of_memory_is_the_commands_own() -> None:
-    """Not what the process had as our copy, before it executed the command; the kernel keeps it."""
+def test_peak_memory_excludes_our_process_before_exec() -> None:
+    """The kernel keeps the peak from before the process executed the command."""
     inherited = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     small = run("sleep", "1", task=0.1)[1].record.usage_in["mem"].max
     assert small is not None
@@ -62,7 +62,7 @@ def test_peak_of_memory_is_the_commands_own() -> None:
     assert large >= size
 
 
-def test_handlers_of_signals_are_put_back() -> None:
+def test_signal_handlers_are_restored() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)]
     run("true")
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)] == before
@@ -75,8 +75,8 @@ class Ends(SamplePublisher):
         self.threads = {thread.name for thread in threading.enumerate()}
 
 
-def test_nothing_is_sampled_behind_the_end_of_a_step() -> None:
-    """It would be published behind the event, or count as not published."""
+def test_run_takes_no_sample_after_end_of_step() -> None:
+    """It would be published after the event, or count as not published."""
     step = Step(job=17, step="0", node="n1", profile=SeriesSelection.NETWORK)
     one = StepRun(step, 0, NEVER | {"task": 0.05, "network": 0.05})
     one.publisher = ends = Ends(Site(bus=Bus(servers=["nats://127.0.0.1:1"])), max_waiting=0)
@@ -85,7 +85,7 @@ def test_nothing_is_sampled_behind_the_end_of_a_step() -> None:
     assert not {"profile", "jobacct"} & ends.threads
 
 
-def test_the_table_has_sacct_columns_under_their_names() -> None:
+def test_table_has_columns_of_sacct() -> None:
     info = create(TaskId(0, 2))
     info.update("mem", 139096 * 1024)
     step = Step(job=17, step="batch", node="c3", node_index=2)
@@ -97,6 +97,6 @@ def test_the_table_has_sacct_columns_under_their_names() -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_a_report_that_cannot_be_written_is_a_named_error(tmp_path: Path) -> None:
+def test_unwritable_report_is_error_with_path(tmp_path: Path) -> None:
     with pytest.raises(CreateError, match="nothing/report"):
         write_report(create(), STEP, 1, 1.0, "json", tmp_path / "nothing" / "report")

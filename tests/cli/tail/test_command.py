@@ -1,4 +1,4 @@
-"""``ccpipe tail`` and its options: what they mean, and what people and programs get."""
+"""``ccpipe tail`` and its options, for people and programs."""
 
 import asyncio
 import contextlib
@@ -27,15 +27,15 @@ from tests.cli import command
 from tests.cli.command import Ended, ccpipe, ended, environment, on_terminal
 
 
-def test_a_node_list_is_expanded_and_a_pattern_is_not() -> None:
-    """As Slurm's users write nodes, and as shells do."""
+def test_node_list_is_expanded_and_pattern_is_not() -> None:
+    """Node lists have Slurm's syntax, patterns a shell's."""
     assert Options(node=["n[1-3,07]", "gpu1"]).nodes() == ["n1", "n2", "n3", "n07", "gpu1"]
     assert Options(node=["n[12]*", "f?", "x[ab]"]).nodes() == ["n[12]*", "f?", "x[ab]"]
     with pytest.raises(UsageError, match=r"--node n\[1-"):
         Options(node=["n[1-"]).nodes()
 
 
-def test_a_begin_is_a_duration_or_a_point_in_time() -> None:
+def test_begin_is_duration_or_point_in_time() -> None:
     """A time without a zone is local; one without a date is of today."""
     begin = Options(last="10m").begin
     assert begin is not None
@@ -49,21 +49,21 @@ def test_a_begin_is_a_duration_or_a_point_in_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "reason"),
     [
         (Options(last="1m", all_=True), "exclude each other"),
         (Options(follow=False), "--no-follow needs"),
         (Options(kind=["dead"], output="csv"), "--kind sonar and dead"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(options: Options, says: str) -> None:
-    """Before anything is connected."""
-    with pytest.raises(UsageError, match=says):
+def test_contradicting_options_are_rejected(options: Options, reason: str) -> None:
+    """Before a connection is made."""
+    with pytest.raises(UsageError, match=reason):
         options.check()
 
 
-def test_a_format_that_has_no_room_for_envelopes_leaves_them_out() -> None:
-    """Line protocol and CSV hold messages only."""
+def test_envelopes_are_left_out_of_formats_for_messages() -> None:
+    """Line protocol and CSV represent messages only."""
     assert Options(output="line").kinds == list(LINE_KINDS)
     assert {"sonar", "dead"} <= set(Options(output="line", raw=True).kinds)
     assert {"sonar", "dead"} <= set(Options(output="json").kinds)
@@ -83,12 +83,14 @@ async def start(server: NatsServer, *arguments: str) -> asyncio.subprocess.Proce
 
 
 @contextlib.asynccontextmanager
-async def publishing(server: NatsServer, *said: tuple[str, Iterable[bytes]]) -> AsyncIterator[None]:
-    """Say something on each subject again and again: nobody knows when a tail is listening."""
+async def publishing(
+    server: NatsServer, *messages: tuple[str, Iterable[bytes]]
+) -> AsyncIterator[None]:
+    """Publish repeatedly on each subject, since it is unknown when tail has subscribed."""
     bus = Connection(Bus(servers=[server.url]), name="test", telemetry=Telemetry())
 
     async def publish() -> None:
-        endless = [(subject, itertools.cycle(payloads)) for subject, payloads in said]
+        endless = [(subject, itertools.cycle(payloads)) for subject, payloads in messages]
         while True:
             for subject, payloads in endless:
                 with contextlib.suppress(UnavailableError):
@@ -103,20 +105,20 @@ async def publishing(server: NatsServer, *said: tuple[str, Iterable[bytes]]) -> 
             task.cancel()
 
 
-async def seen(server: NatsServer, *arguments: str, said: bytes = PAYLOAD) -> Ended:
-    async with publishing(server, ("fritz.metrics", [said])):
+async def seen(server: NatsServer, *arguments: str, payload: bytes = PAYLOAD) -> Ended:
+    async with publishing(server, ("fritz.metrics", [payload])):
         return await command.finished("tail", "--server", server.url, *arguments)
 
 
-async def test_line_output_is_line_protocol_that_says_the_same(nats_server: NatsServer) -> None:
-    """What is piped can be fed back: nothing lost between ``s`` and ``ns``, nor in escapes."""
+async def test_line_output_decodes_to_equal_messages(nats_server: NatsServer) -> None:
+    """It can be published again: times, whether in ``s`` or ``ns``, and escapes are kept."""
     shown = await seen(nats_server, "-o", "line", "--count", "4")
     assert shown.code == 0
     assert list(decode(shown.out.encode())) == list(decode(PAYLOAD))
     assert shown.err.startswith("4 lines in 1 payload from 2 nodes")
 
 
-async def test_json_csv_and_table_show_the_same_messages(nats_server: NatsServer) -> None:
+async def test_json_csv_and_table_show_equal_messages(nats_server: NatsServer) -> None:
     """One object a line; one head and one row each; a table for people."""
     names = ["cpu_load", "mem_used", "job", "kernel"]
     shown = await seen(nats_server, "-o", "json", "--count", "4")
@@ -138,19 +140,19 @@ async def test_json_csv_and_table_show_the_same_messages(nats_server: NatsServer
         ("--cluster f* --node *1 --kind metric", ["cpu_load"]),
     ],
 )
-async def test_filters_choose_lines(
+async def test_filters_select_lines(
     nats_server: NatsServer, filters: str, names: list[str]
 ) -> None:
-    """Each may be repeated; one of each sort must match."""
+    """Each may be repeated; one value of each filter must match."""
     shown = await seen(nats_server, *filters.split(), "-o", "json", "--count", str(2 * len(names)))
     assert [json.loads(line)["name"] for line in shown.out.splitlines()] == names * 2
     assert "filtered out" in shown.err.splitlines()[-1]
 
 
-async def test_a_named_cluster_is_heard_by_its_subjects(nats_server: NatsServer) -> None:
-    """Events of cc-slurm-adapter carry no tag cluster: the subject says whose they are."""
-    said = [("fritz.metrics", [b"m,hostname=x value=1 1"]), ("woody.metrics", [b"m value=2 1"])]
-    async with publishing(nats_server, *said):
+async def test_cluster_option_selects_subjects(nats_server: NatsServer) -> None:
+    """Events of cc-slurm-adapter have no tag cluster: the subject has it."""
+    messages = [("fritz.metrics", [b"m,hostname=x value=1 1"]), ("woody.metrics", [b"m value=2 1"])]
+    async with publishing(nats_server, *messages):
         shown = await ended(
             await start(nats_server, "--cluster", "fritz", "-o", "line", "--count", "3")
         )
@@ -167,8 +169,8 @@ async def test_overlapping_subjects_show_each_message_once(nats_server: NatsServ
     assert values == [values[0] + i for i in range(9)]  # type: ignore[operator]
 
 
-async def test_raw_shows_payloads_as_they_are(nats_server: NatsServer) -> None:
-    """Whatever they hold: Sonar's JSON, or bytes that are nothing at all."""
+async def test_raw_shows_payloads_unchanged(nats_server: NatsServer) -> None:
+    """Sonar's JSON, or any bytes."""
     payload = b'{"meta":{"producer":"sonar"}}\xff'
     async with publishing(nats_server, ("fritz.sonar.sample", [payload])):
         process = await start(nats_server, "--raw", "--subject", "*.sonar.*", "--count", "2")
@@ -176,21 +178,21 @@ async def test_raw_shows_payloads_as_they_are(nats_server: NatsServer) -> None:
     assert out == (payload + b"\n") * 2
 
 
-async def test_raw_with_filters_shows_payloads_in_which_a_line_matches(
+async def test_raw_with_filters_shows_payloads_with_matching_line(
     nats_server: NatsServer,
 ) -> None:
-    """The whole payload, as it came, comments and bad lines included."""
+    """The whole payload, unchanged, with comments and bad lines."""
     both = [b"m,hostname=a value=1 1\n# comment\n", b"m,hostname=b value=1 1\nbroken\n"]
     async with publishing(nats_server, ("fritz.metrics", both)):
         shown = await ended(await start(nats_server, "--raw", "--node", "b", "--count", "4"))
     assert shown.out == "m,hostname=b value=1 1\nbroken\n" * 2
 
 
-async def test_bad_lines_are_told_and_counted_and_cost_only_themselves(
+async def test_bad_lines_are_reported_and_counted(
     nats_server: NatsServer,
 ) -> None:
     """Subject, line, column, reason and excerpt on stderr; the other lines are shown."""
-    shown = await seen(nats_server, "-o", "line", "--count", "4", said=BROKEN)
+    shown = await seen(nats_server, "-o", "line", "--count", "4", payload=BROKEN)
     assert list(decode(shown.out.encode())) == list(decode(PAYLOAD))
     complaint, summary = shown.err.splitlines()
     assert complaint.startswith("fritz.metrics: line 2, column 14: the value is neither")
@@ -202,11 +204,11 @@ BROKEN_RULES = ["tag type is missing", "a metric's value must be a number, not T
 
 
 @pytest.mark.parametrize("output", ["table", "line", "json", "csv"])
-async def test_strict_shows_broken_rules_beside_each_message(
+async def test_strict_shows_broken_rules_of_each_message(
     nats_server: NatsServer, output: str
 ) -> None:
-    """In the form that each format has room for; line protocol stays valid."""
-    shown = await seen(nats_server, "--strict", "-o", output, "--count", "2", said=STRICT)
+    """In a form that each format allows; line protocol stays valid."""
+    shown = await seen(nats_server, "--strict", "-o", output, "--count", "2", payload=STRICT)
     assert shown.err.strip().endswith("; 2 shown; 1 break rules")
     rows = shown.out.splitlines()
     match output:
@@ -223,7 +225,7 @@ async def test_strict_shows_broken_rules_beside_each_message(
 
 
 async def test_stats_count_by_subject_kind_cluster_and_name(nats_server: NatsServer) -> None:
-    """Printed at the end where no terminal shows them live; with nodes for each cluster."""
+    """Printed at the end unless stdout is a terminal; with the number of nodes per cluster."""
     shown = await seen(nats_server, "--stats", "--count", "8")
     rows = [line.split() for line in shown.out.splitlines()]
     assert rows[0] == ["what", "which", "lines", "per", "second", "nodes"]
@@ -240,8 +242,8 @@ async def test_stats_count_by_subject_kind_cluster_and_name(nats_server: NatsSer
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_ctrl_c_ends_with_a_summary(nats_server: NatsServer, number: signal.Signals) -> None:
-    """Whoever has seen enough is told what it was, and nothing has failed."""
+async def test_ctrl_c_prints_summary(nats_server: NatsServer, number: signal.Signals) -> None:
+    """The exit code is 0."""
     async with publishing(nats_server, ("fritz.metrics", [PAYLOAD])):
         process = await start(nats_server, "-o", "line")
         assert process.stdout is not None
@@ -251,8 +253,8 @@ async def test_ctrl_c_ends_with_a_summary(nats_server: NatsServer, number: signa
     assert " shown" in shown.err.splitlines()[-1]
 
 
-async def test_a_reader_that_goes_away_is_no_error(nats_server: NatsServer) -> None:
-    """``ccpipe tail | head -1`` ends quietly."""
+async def test_tail_ends_quietly_when_reader_closes_pipe(nats_server: NatsServer) -> None:
+    """As in ``ccpipe tail | head -1``."""
     ours, theirs = os.pipe()
     async with publishing(nats_server, ("fritz.metrics", [PAYLOAD])):
         process = await asyncio.create_subprocess_exec(
@@ -266,8 +268,8 @@ async def test_a_reader_that_goes_away_is_no_error(nats_server: NatsServer) -> N
     assert (process.returncode, shown[1]) == (0, b"")
 
 
-async def test_it_survives_the_server(nats_server: NatsServer) -> None:
-    """After a kill -9 of the broker lines come again, over the same tail."""
+async def test_tail_reconnects_after_server_is_killed(nats_server: NatsServer) -> None:
+    """After a kill -9 of the broker the same tail shows lines again."""
     later = b"later,cluster=fritz,hostname=e1,type=node value=1 1740027951\n"
     async with publishing(nats_server, ("fritz.metrics", [PAYLOAD])):
         process = await start(nats_server, "-o", "line")
@@ -284,10 +286,10 @@ async def test_it_survives_the_server(nats_server: NatsServer) -> None:
         assert (await ended(process, signal.SIGINT)).code == 0
 
 
-async def test_a_terminal_sees_a_sample_and_is_told_what_is_left_out(
+async def test_terminal_shows_sample_and_number_of_lines_left_out(
     nats_server: NatsServer,
 ) -> None:
-    """It does not flood, it fits, and it owns up; NO_COLOR is obeyed."""
+    """Limited in rate and width; NO_COLOR is obeyed."""
     flood = b"".join(b"m%d,hostname=a,type=node value=1 1740027951\n" % i for i in range(500))
     arguments = ["tail", "--server", nats_server.url, "--limit", "50", "--for", "300s"]
     async with publishing(nats_server, ("fritz.metrics", [flood])):
@@ -315,8 +317,10 @@ async def test_a_terminal_sees_a_sample_and_is_told_what_is_left_out(
 
 
 @pytest.mark.parametrize("words", [["-o", "line"], ["-o", "json"], ["-o", "csv"], ["--raw"]])
-async def test_no_message_controls_a_terminal(nats_server: NatsServer, words: list[str]) -> None:
-    """Not in a format for programs either, which a pipe receives unchanged."""
+async def test_control_characters_are_escaped_on_terminal(
+    nats_server: NatsServer, words: list[str]
+) -> None:
+    """In formats for programs, too, which a pipe receives unchanged."""
     line = 'e,hostname=a,type=node event="\x1b]0;t\x07\u202e\x9b2J" 1740027951\n'.encode()
     arguments = ["tail", "--server", nats_server.url, *words, "--count", "1", "--for", "500s"]
     async with publishing(nats_server, ("fritz.events.e", [line])):
@@ -326,8 +330,8 @@ async def test_no_message_controls_a_terminal(nats_server: NatsServer, words: li
     assert all(text.isprintable() for text in shown.out.split("\n"))
 
 
-async def test_statistics_live_on_a_terminal(nats_server: NatsServer) -> None:
-    """They are drawn again each second, on one screen, and bad lines do not disturb them."""
+async def test_stats_are_redrawn_on_terminal(nats_server: NatsServer) -> None:
+    """Each second, on one screen, and bad lines do not disturb them."""
     arguments = ["tail", "--server", nats_server.url, "--stats", "--for", "300s"]
     async with publishing(nats_server, ("fritz.metrics", [BROKEN])):
         shown = await asyncio.to_thread(
@@ -346,15 +350,15 @@ async def test_statistics_live_on_a_terminal(nats_server: NatsServer) -> None:
 @pytest.mark.parametrize(
     "wrong", ["--stats -o line", "--stats --raw", "--count 0", "--limit -1", "--kind metrics"]
 )
-def test_what_cannot_be_asked_is_refused(wrong: str) -> None:
-    """Before anything is connected, with the exit code of a wrong command line."""
+def test_invalid_options_are_rejected(wrong: str) -> None:
+    """Before a connection is made, with the exit code of a usage error."""
     shown = ccpipe("tail", *wrong.split())
     assert (shown.code, shown.out) == (64, "")
     assert wrong.split(maxsplit=1)[0] in shown.err
 
 
-async def test_nothing_slow_is_imported_until_the_first_line(nats_server: NatsServer) -> None:
-    """The time until then is that of imports."""
+async def test_tail_imports_no_slow_module_before_first_line(nats_server: NatsServer) -> None:
+    """Imports delay the first line."""
     slow = (
         "rich", "prometheus_client", "psutil", "pyarrow", "numpy", "ccpipe.bus.nats.server",
         "ccpipe.registry", "ccpipe.translate", "ccpipe.jobs",

@@ -1,4 +1,4 @@
-"""What is stored, whose job it is, and what is no line protocol: on a real broker."""
+"""``ccpipe tail`` on a real broker: stored messages, jobs, envelopes and dead letters."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ async def stored(nats_server: NatsServer) -> NatsServer:
             name="all", subjects=["fritz.metrics", "fritz.events.*", "fritz.sonar.*", "fritz.dead"]
         )
     )
-    await stream.publish("fritz.events.job", b"\xff broken")  # costs nothing but itself
+    await stream.publish("fritz.events.job", b"\xff broken")  # is skipped
     event = json.dumps(json.dumps(START))
     await stream.publish(
         "fritz.events.job",
@@ -63,8 +63,8 @@ async def tail(server: NatsServer, *words: str) -> Ended:
     return await asyncio.to_thread(ccpipe, "tail", "--server", server.url, *words)
 
 
-async def test_all_that_is_stored_is_shown_and_then_it_ends(stored: NatsServer) -> None:
-    """In the order in which it was stored; nothing twice."""
+async def test_stored_messages_are_shown_once_and_then_tail_ends(stored: NatsServer) -> None:
+    """In the order in which they were stored."""
     shown = await tail(stored, "--all", "--no-follow", "-o", "line")
     assert shown.code == 0, shown.err
     rows = shown.out.splitlines()
@@ -74,8 +74,8 @@ async def test_all_that_is_stored_is_shown_and_then_it_ends(stored: NatsServer) 
     )
 
 
-async def test_a_part_of_what_is_stored(stored: NatsServer) -> None:
-    """What was stored after a time; of an hour ago that is all, of the year 2100 nothing."""
+async def test_since_selects_stored_messages_by_time(stored: NatsServer) -> None:
+    """Those stored after a time: an hour ago gives all, the year 2100 none."""
     recent = await tail(stored, "--last", "1h", "--no-follow", "--kind", "metric", "-o", "json")
     assert [json.loads(row)["tags"]["hostname"] for row in recent.out.splitlines()] == [
         "e1", "e2", "e3", "e4",
@@ -84,8 +84,8 @@ async def test_a_part_of_what_is_stored(stored: NatsServer) -> None:
     assert (none.code, none.out) == (0, "")
 
 
-async def test_after_what_is_stored_come_new_messages(stored: NatsServer) -> None:
-    """Without a gap and without showing any twice."""
+async def test_new_messages_follow_stored_ones(stored: NatsServer) -> None:
+    """Without a gap or duplicates."""
     client = await nats.connect(stored.url)
     running = asyncio.create_task(
         tail(stored, "fritz.metrics", "--all", "--count", "6", "-o", "line")
@@ -101,8 +101,8 @@ async def test_after_what_is_stored_come_new_messages(stored: NatsServer) -> Non
     assert nodes[4:] in (["e5", "e6"], ["e6", "e5"])
 
 
-async def test_a_job_is_its_nodes(stored: NatsServer) -> None:
-    """As its start named them, which may be long ago."""
+async def test_job_option_shows_messages_of_its_nodes(stored: NatsServer) -> None:
+    """The nodes are in its start event, which may be old."""
     shown = await tail(
         stored, "--job", "4711", "--all", "--no-follow", "--kind", "metric", "-o", "json"
     )
@@ -111,8 +111,8 @@ async def test_a_job_is_its_nodes(stored: NatsServer) -> None:
     assert "no start of job 1 was found" in missing.err
 
 
-async def test_envelopes_are_rows_or_shown_whole(stored: NatsServer) -> None:
-    """In the table how much they hold; alone all of it; as JSON as they came."""
+async def test_envelopes_are_shown_as_row_whole_or_json(stored: NatsServer) -> None:
+    """A row with the number of their records, all of it, or the JSON unchanged."""
     table = await tail(stored, "--all", "--no-follow", "--node", "e1")
     assert "sonar.sample" in table.out
     assert "jobs 1" in table.out
@@ -123,7 +123,7 @@ async def test_envelopes_are_rows_or_shown_whole(stored: NatsServer) -> None:
 
 
 async def test_dead_letters_are_shown_with_reason_and_origin(stored: NatsServer) -> None:
-    """And cannot control the terminal."""
+    """Control characters are escaped."""
     table = await tail(stored, "--all", "--no-follow", "--kind", "dead")
     assert "fritz.metrics line 3: no good: broken" in table.out
     assert "\x1b" not in table.out
@@ -134,8 +134,8 @@ async def test_dead_letters_are_shown_with_reason_and_origin(stored: NatsServer)
     }  # fmt: skip
 
 
-async def test_a_subject_that_no_stream_stores_is_told(nats_server: NatsServer) -> None:
-    """An empty history has a reason."""
+async def test_subject_without_stream_is_reported(nats_server: NatsServer) -> None:
+    """It is the reason for an empty history."""
     shown = await tail(nats_server, "nowhere.>", "--all", "--no-follow")
     assert shown.code == 0
     assert "no stream stores nowhere.>" in shown.err
@@ -144,33 +144,33 @@ async def test_a_subject_that_no_stream_stores_is_told(nats_server: NatsServer) 
 LINES = decode(b"m,cluster=fritz,hostname=e1 value=1\nn,cluster=fritz,hostname=e2 value=2\n")
 
 
-async def test_each_state_is_explained_once(
+async def test_each_state_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not connected, nothing received, nothing that matches, nothing more; without a password."""
+    """Not connected, no messages, no matching ones, no further ones; without a password."""
     monkeypatch.setattr(IdleHint, "DELAY", dict.fromkeys(IdleHint.DELAY, 0.0))
     (tmp_path / "nats").mkdir()
     server = NatsServer(tmp_path / "nats", port=free_port())
     bus = Connection(Bus(servers=[server.url]), name="test", telemetry=Telemetry())
     hint = IdleHint(bus, ["fritz.metrics"])
 
-    def said() -> str:
+    def stderr() -> str:
         for _ in range(3):
             hint.report()
         return capsys.readouterr().err
 
     address = f"nats://127.0.0.1:{server.port}"
-    away = said()
+    away = stderr()
     assert away.count(f"not connected to {address}, trying again: ") == 1
     assert "`ccpipe up` starts one" in away
     async with server, bus:
-        connected = said()
+        connected = stderr()
         assert f"connected to {address}, but no messages" in connected
         assert connected.count("connected to nats://") == 2
         assert connected.count("no messages have arrived on fritz.metrics") == 1
         hint.record(LINES, decode(b""))
         expected = "2 lines received, none matches; seen: clusters fritz; nodes e1, e2; names m, n"
-        assert expected in said()
+        assert expected in stderr()
         hint.record(LINES, LINES)
-        assert said().count("no messages for 0 s") == 1
-        assert said() == ""
+        assert stderr().count("no messages for 0 s") == 1
+        assert stderr() == ""

@@ -48,19 +48,19 @@ def names(options: Options, *, subject: str = "fox.metrics", of_cluster: str = "
         (Options(job=[7]), ["e9"]),
     ],
 )
-def test_each_sort_of_filter_must_match(options: Options, shown: list[str]) -> None:
-    """One of each sort is enough; a job's lines are those with its tag and of its nodes."""
+def test_each_filter_must_match(options: Options, shown: list[str]) -> None:
+    """One of its values is enough; a job's lines are those with its tag and from its nodes."""
     assert names(options) == shown
 
 
-def test_lines_on_a_clusters_own_subject_need_no_tag() -> None:
-    """The subject says whose they are."""
+def test_lines_on_subject_of_cluster_need_no_tag() -> None:
+    """The subject has the cluster's name."""
     assert names(Options(cluster=["fox"]), of_cluster="fox.metrics") == ["e1", "e2", "e3", "e9"]
     assert names(Options(cluster=["fox"]), of_cluster="fox.log.*") == ["e1", "e9"]
 
 
-def test_a_jobs_nodes_are_shown_from_its_start_on() -> None:
-    """The start is shown too; before it nobody knows where the job runs."""
+def test_nodes_of_job_are_shown_from_its_start() -> None:
+    """The start is shown, too; before it the nodes are unknown."""
     selection = MessageFilter(Options(job=[5]), [])
     text = json.dumps(json.dumps({"jobId": 5, "resources": [{"hostname": "e3"}]}))
     start = f"job,cluster=fox,function=start_job,hostname=a event={text} 1740027951\n"
@@ -74,7 +74,7 @@ def envelope(**attributes: object) -> dict[str, object]:
 
 
 def test_envelopes_are_filtered_by_cluster_node_type_and_job() -> None:
-    """As lines are."""
+    """Like lines."""
     sample = envelope(cluster="fox", node="e1", jobs=[{"job": 7}])
 
     def shows(options: Options) -> bool:
@@ -89,8 +89,7 @@ def test_envelopes_are_filtered_by_cluster_node_type_and_job() -> None:
         assert not shows(wrong)
 
 
-def test_dead_letters_have_neither_nodes_nor_names() -> None:
-    """Where one is asked for, none can match."""
+def test_dead_letters_match_no_filter_of_nodes_or_names() -> None:
     assert MessageFilter(Options(), []).has_dead_letters
     assert MessageFilter(Options(kind=["dead"], cluster=["fox"]), []).has_dead_letters
     for options in (Options(node=["e1"]), Options(name=["x"]), Options(kind=["metric"])):
@@ -98,7 +97,7 @@ def test_dead_letters_have_neither_nodes_nor_names() -> None:
 
 
 def test_subjects_follow_kinds_and_clusters() -> None:
-    """Named clusters have subjects of their own; a pattern, or a flat subject, needs the tag."""
+    """Named clusters have their own subjects; a pattern, or a flat subject, needs the tag."""
     site = Site(cluster="x")
 
     def found(*kinds: Kind, clusters: list[str]) -> tuple[list[str], list[str]]:
@@ -116,8 +115,8 @@ def test_subjects_follow_kinds_and_clusters() -> None:
 
 
 @pytest.mark.parametrize("subject", ["", "a..b", ".a", "a b"])
-def test_what_is_no_subject_is_refused(subject: str) -> None:
-    """A mistake in a subject would otherwise be a long silence."""
+def test_invalid_subject_is_rejected(subject: str) -> None:
+    """Otherwise nothing would arrive, without a reason."""
     with pytest.raises(UsageError, match="not a subject"):
         patterns_of(Site(), Options(subject=[subject]))
 
@@ -130,8 +129,8 @@ def start(job: int, *nodes: str) -> str:
     return json.dumps({"jobId": job, "resources": [{"hostname": node} for node in nodes]})
 
 
-def test_a_start_names_the_nodes_of_a_job() -> None:
-    """Of the jobs that are watched; other jobs and other events say nothing."""
+def test_start_event_gives_nodes_of_watched_job() -> None:
+    """Other jobs and other events are ignored."""
     jobs = JobNodes([7])
     assert jobs.add_event(event("job", "start_job", start(7, "e1", "e3"), time=NOON))
     assert not jobs.add_event(event("job", "start_job", start(8, "e2"), time=NOON))
@@ -140,8 +139,8 @@ def test_a_start_names_the_nodes_of_a_job() -> None:
 
 
 @pytest.mark.parametrize("key", ["slurm_jobs", "jobs"])
-def test_envelopes_name_them_by_node_lists_or_come_from_the_node(key: str) -> None:
-    """Slurm's list is expanded; a sample has the job on the node that sent it."""
+def test_envelopes_give_nodes_of_job(key: str) -> None:
+    """Slurm's node list is expanded; a sample gives the node that sent it."""
     jobs = JobNodes([7])
     assert jobs.add_attributes({key: [{"job_id": 7, "nodes": ["e[1-2]", "f1"]}]})
     assert jobs.nodes == {"e1", "e2", "f1"}
@@ -153,8 +152,8 @@ def test_envelopes_name_them_by_node_lists_or_come_from_the_node(key: str) -> No
 
 
 @given(st.text() | JSON.map(json.dumps))
-def test_any_event_is_a_start_or_is_not(text: str) -> None:
-    """An event's text is anybody's: it costs nothing but itself."""
+def test_any_text_of_event_is_accepted(text: str) -> None:
+    """Malformed events are ignored."""
     jobs = JobNodes([7])
     assert jobs.add_event(event("job", "start_job", text, time=NOON)) in (True, False)
 
@@ -163,10 +162,9 @@ def test_any_event_is_a_start_or_is_not(text: str) -> None:
     st.dictionaries(st.sampled_from(["jobs", "slurm_jobs", "node", "x"]), JSON),
     st.lists(st.dictionaries(st.sampled_from(["job", "job_id", "nodes"]), JSON), max_size=3),
 )
-def test_any_attributes_name_nodes_or_do_not(
+def test_any_attributes_of_envelope_are_accepted(
     attributes: dict[str, Any], records: list[dict[str, Any]]
 ) -> None:
-    """Whatever an envelope holds."""
     jobs = JobNodes([0, 1])
     jobs.add_attributes(attributes)
     jobs.add_attributes({**attributes, "jobs": records})

@@ -11,8 +11,8 @@ from ccpipe.formats.lineprotocol import decode
 LINES = decode(b"".join(b"m%d,cluster=c%d value=%d 1740027951\n" % (i, i % 3, i) for i in range(9)))
 
 
-def test_counting_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names without end must not fill the memory; what comes late is counted together."""
+def test_stats_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit, new names are counted together."""
     monkeypatch.setattr(stats, "MAX_GROUPS", 4)
     monkeypatch.setattr(stats, "MAX_NODES", 2)
     counted = Stats()
@@ -21,8 +21,8 @@ def test_counting_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(counted.nodes) == 2
 
 
-def test_a_report_fits_the_rows_there_are() -> None:
-    """The last one says how many more there would be."""
+def test_report_fits_available_rows() -> None:
+    """The last row has the number of rows left out."""
     counted = Stats()
     counted.add("s", LINES)
     whole = counted.report()
@@ -30,8 +30,8 @@ def test_a_report_fits_the_rows_there_are() -> None:
     assert counted.report(rows=5) == [*whole[:1], *counted.report()[1:4], "… and 11 more"]
 
 
-def test_rates_are_those_since_the_last_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A live table shows what happens now, not an average that moves ever slower."""
+def test_rates_are_measured_since_last_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not averages since the start."""
     now = 100.0
     monkeypatch.setattr(stats, "time", SimpleNamespace(monotonic=lambda: now))
     counted = Stats()

@@ -38,8 +38,8 @@ LINES = decode(b"".join(b"m%d,cluster=c%d value=%d 1740027951\n" % (i, i % 3, i)
 
 
 @given(st.integers(0, 200), st.integers(0, 200))
-def test_a_sample_is_spread_over_the_whole_payload(size: int, count: int) -> None:
-    """As many rows as asked for, in order, none twice, no gap twice as wide as another."""
+def test_sample_is_spread_over_payload(size: int, count: int) -> None:
+    """With the requested number of rows, in order, and no gap twice as wide as another."""
     lines = decode(b"".join(b"m value=%d 1740027951\n" % i for i in range(size)))
     rows = [int(message.value) for message in sample(lines, count)]
     assert len(rows) == min(size, count)
@@ -51,8 +51,8 @@ def test_a_sample_is_spread_over_the_whole_payload(size: int, count: int) -> Non
         assert size - rows[-1] <= -(-size // count)
 
 
-def test_a_rate_limit_is_so_much_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was not used does not pile up; nothing is allowed twice."""
+def test_rate_limit_is_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unused capacity of one second is not available later."""
     now = 100.0
     monkeypatch.setattr(view, "time", SimpleNamespace(monotonic=lambda: now))
     limiter = RateLimiter(10)
@@ -64,8 +64,7 @@ def test_a_rate_limit_is_so_much_a_second(monkeypatch: pytest.MonkeyPatch) -> No
     assert RateLimiter(0).take(10**9) == 10**9
 
 
-def test_what_the_limit_leaves_out_is_counted() -> None:
-    """Nobody takes a sample for the whole."""
+def test_lines_left_out_by_limit_are_counted() -> None:
     stream = io.BytesIO()
     shown = TailView(stream.write, "line", limit=4)
     shown.show(LINES)
@@ -73,8 +72,8 @@ def test_what_the_limit_leaves_out_is_counted() -> None:
     assert len(decode(stream.getvalue())) == 4
 
 
-def test_it_is_full_after_so_many_lines_and_writes_no_more() -> None:
-    """--count is exact, whatever the size of payloads."""
+def test_view_stops_after_count_of_lines() -> None:
+    """--count is exact, for payloads of any size."""
     stream = io.BytesIO()
     shown = TailView(stream.write, "csv", count=12)
     fullness = []
@@ -85,10 +84,10 @@ def test_it_is_full_after_so_many_lines_and_writes_no_more() -> None:
     assert len(stream.getvalue().splitlines()) == 1 + 12
 
 
-def test_a_message_that_the_format_cannot_carry_costs_that_one(
+def test_message_that_format_cannot_represent_is_skipped(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """It is told and counted; the others are shown."""
+    """It is reported and counted; the others are shown."""
     stream = io.BytesIO()
     shown = TailView(stream.write, "json")
     good = Message("m", {}, 1.0, 10**18)
@@ -123,13 +122,13 @@ JSON = st.recursive(
 )
 
 
-def letter(payload: bytes, **headers: str) -> Delivery:
+def dead_letter(payload: bytes, **headers: str) -> Delivery:
     named = {f"Ccpipe-{name.capitalize()}": value for name, value in headers.items()}
     return Delivery("fox.dead", payload, write_header(named), f"$JS.ACK.s.c.1.1.1.{NOON}.0")
 
 
-def test_a_payload_is_one_envelope_or_one_on_each_line() -> None:
-    """An envelope may be written on several lines; of many, each has its own."""
+def test_payload_has_one_envelope_or_one_per_line() -> None:
+    """A single envelope may span several lines."""
     assert list(envelopes(json.dumps(SAMPLE).encode())) == [SAMPLE]
     many = b'{"a":1}\n\n{"b":2}\n'
     assert list(envelopes(many)) == [{"a": 1}, {"b": 2}]
@@ -137,16 +136,16 @@ def test_a_payload_is_one_envelope_or_one_on_each_line() -> None:
         list(envelopes(b"{broken"))
 
 
-def test_an_envelope_is_data_or_errors() -> None:
-    """Of one with errors only, the first error says cluster and node."""
+def test_envelope_row_has_data_or_errors() -> None:
+    """If there are only errors, the first one gives cluster and node."""
     assert type_and_attributes(SAMPLE)[0] == "sample"
     errors = {"errors": [{"cluster": "fox", "node": "e1", "detail": "no sacct"}]}
     assert type_and_attributes(errors) == ("errors", errors["errors"][0])
     assert type_and_attributes({}) == ("errors", {})
 
 
-def test_a_row_counts_what_lists_hold() -> None:
-    """With all of it below where it is asked for."""
+def test_envelope_row_counts_records_of_lists() -> None:
+    """With the whole envelope below on request."""
     row = sonar_row(SAMPLE, NOON, whole=False)
     assert row.cells[1:] == ["e1", "sonar.sample", "", "", "fox", "system (cpus 2), jobs 1, note=x"]
     assert row.marks == ()
@@ -154,20 +153,20 @@ def test_a_row_counts_what_lists_hold() -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["data", "errors", "x"]), JSON))
-def test_any_object_is_a_row(envelope: dict[str, Any]) -> None:
-    """Whatever stands on the subject."""
+def test_any_object_becomes_row(envelope: dict[str, Any]) -> None:
+    """Whatever is published on the subject."""
     assert len(sonar_row(envelope, NOON, whole=True).cells) == 7
 
 
-def test_a_dead_letter_says_why_from_where_and_how_it_begins() -> None:
+def test_dead_letter_is_shown_with_reason_origin_and_excerpt() -> None:
     """A long one is cut; one without headers is shown all the same."""
-    row = dead_row(letter(b"bad \xff", reason="no good", origin="fox.metrics", line="3"))
+    row = dead_row(dead_letter(b"bad \xff", reason="no good", origin="fox.metrics", line="3"))
     assert row.cells[5:] == ["fox", "fox.metrics line 3: no good: bad \ufffd"]
-    cut = dead_row(letter(b"x" * 1000)).cells[6]
+    cut = dead_row(dead_letter(b"x" * 1000)).cells[6]
     assert cut == "?: no reason given: " + "x" * MAX_EXCERPT
 
 
-async def test_what_is_written_arrives_in_order() -> None:
+async def test_writer_keeps_order() -> None:
     """``drain`` returns when the reader has everything."""
     reading, writing = os.pipe()
     output = Stdout(writing)
@@ -179,8 +178,10 @@ async def test_what_is_written_arrives_in_order() -> None:
     os.close(writing)
 
 
-async def test_a_stopped_reader_costs_lines_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the bound lines are dropped and counted; told to end, nobody waits for it."""
+async def test_writer_drops_lines_of_stopped_reader_and_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Beyond the limit lines are dropped and counted; closing does not wait for the reader."""
     monkeypatch.setattr(view, "MAX_BYTES", 100_000)
     reading, writing = os.pipe()
     output = Stdout(writing)
@@ -198,8 +199,7 @@ async def test_a_stopped_reader_costs_lines_not_the_end(monkeypatch: pytest.Monk
     os.close(writing)
 
 
-async def test_tail_into_a_stopped_reader_obeys_signals(nats_server: NatsServer) -> None:
-    """The pipe is full and nobody reads: SIGTERM ends it all the same."""
+async def test_tail_obeys_sigterm_when_pipe_is_full(nats_server: NatsServer) -> None:
     process = subprocess.Popen(
         command("tail", "--raw", "--server", nats_server.url),
         stdout=subprocess.PIPE,
@@ -235,8 +235,8 @@ async def test_tail_into_a_stopped_reader_obeys_signals(nats_server: NatsServer)
 
 
 @pytest.mark.parametrize("descriptor", ["full", "closed"])
-def test_tail_says_why_it_cannot_write(nats_server: NatsServer, descriptor: str) -> None:
-    """A full disk, or no standard output at all: one line and exit code 74."""
+def test_tail_reports_failed_write(nats_server: NatsServer, descriptor: str) -> None:
+    """A full disk, or a closed standard output: one line and exit code 74."""
     words = ("--raw", "--count", "1", "--all", "--for", "300s", "--server", nats_server.url)
     redirect = ">/dev/full" if descriptor == "full" else ">&-"
     payload = "m,hostname=n,type=node value=1 1740000000\n"

@@ -1,4 +1,4 @@
-"""What two nodes send, and events of a job."""
+"""Messages of two nodes, and events of a job."""
 
 import json
 import time

@@ -60,7 +60,7 @@ async def publish(client: Client) -> None:
         await asyncio.sleep(0.1)
 
 
-async def test_keys_lead_through_the_tables(nats_server: NatsServer) -> None:
+async def test_screen_switches_tables_by_keys(nats_server: NatsServer) -> None:
     """Each table by its number, the nodes of a cluster by Enter, a filter, and back."""
     client = await nats.connect(nats_server.url)
     publishing = asyncio.create_task(publish(client))
@@ -92,13 +92,13 @@ async def test_keys_lead_through_the_tables(nats_server: NatsServer) -> None:
         await client.close()
 
 
-async def test_a_server_that_refuses_ends_it(nats_server: NatsServer) -> None:
+async def test_top_ends_when_server_denies_access(nats_server: NatsServer) -> None:
     """With the reason, not an empty screen."""
     app = app_for(nats_server, nats_server.url.replace("ccpipe:", "ccpipe:wrong"))
     assert isinstance(await failure(app), DeniedError)
 
 
-async def test_screen_ends_when_its_feed_fails_unexpectedly(
+async def test_screen_ends_when_feed_fails_unexpectedly(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A screen that no longer changes would look like a quiet cluster."""
@@ -110,8 +110,7 @@ async def test_screen_ends_when_its_feed_fails_unexpectedly(
     assert isinstance(await failure(app_for(nats_server)), KeyError)
 
 
-async def test_a_still_screen_costs_nothing_on_the_line(nats_server: NatsServer) -> None:
-    """Cells that have not changed are not written again."""
+async def test_screen_writes_only_changed_cells(nats_server: NatsServer) -> None:
     app = app_for(nats_server)
     async with app.run_test(size=(110, 20)) as pilot:
         app.feed.state.feed_dead(Delivery("fritz.dead", b"x"), 1.0)
@@ -123,10 +122,10 @@ async def test_a_still_screen_costs_nothing_on_the_line(nats_server: NatsServer)
         assert table._update_count == before
 
 
-async def test_once_prints_all_tables_as_json(
+async def test_top_once_prints_all_tables_as_json(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """After listening for a while; jobs that started before are known from what is stored."""
+    """After listening for a while; jobs that started before are known from stored events."""
     state = new_state()
     monkeypatch.setattr(command, "new_state", lambda: state)
     client = await nats.connect(nats_server.url)

@@ -48,29 +48,29 @@ def shown(state: LiveState, *words: str, reverse: bool = False, sort: int = 2) -
     return [row.key for row in rows]
 
 
-def test_the_highest_load_comes_first_and_what_is_unknown_last(state: LiveState) -> None:
+def test_table_sorts_by_load_with_unknown_last(state: LiveState) -> None:
     """In either direction."""
     assert shown(state)[:2] == ["fritz/n10", "alex/n10"]
     assert shown(state, reverse=True)[:2] == ["fritz/n1", "alex/n1"]
     assert shown(state)[-1] == shown(state, reverse=True)[-1]
 
 
-def test_names_are_in_their_order(state: LiveState) -> None:
-    """From a to z; turned round from z to a."""
+def test_table_sorts_by_name(state: LiveState) -> None:
+    """From a to z; reversed from z to a."""
     assert shown(state, sort=0)[0].startswith("alex")
     assert shown(state, sort=0, reverse=True)[0].startswith("fritz")
 
 
-def test_a_filter_is_words_that_a_row_holds(state: LiveState) -> None:
-    """All of them, whatever the case."""
+def test_filter_matches_rows_with_all_words(state: LiveState) -> None:
+    """Case-insensitive."""
     assert shown(state, "ALEX", "n1") == ["alex/n10", "alex/n1"]
     assert shown(state, "alex", "fritz") == []
 
 
-def test_every_view_has_a_cell_for_each_column_and_no_text_controls_the_terminal(
+def test_every_table_has_printable_cell_for_each_column(
     state: LiveState,
 ) -> None:
-    """Also where nothing is known."""
+    """Also for unknown values."""
     header = write_header({"Ccpipe-Reason": "\x1b[2J"})
     state.feed_dead(Delivery("fritz.dead", b"x", header), 1.0)
     for name, view in VIEWS.items():
@@ -79,8 +79,8 @@ def test_every_view_has_a_cell_for_each_column_and_no_text_controls_the_terminal
             assert all(cell.isprintable() for cell in printable_cells(view, row))
 
 
-def test_json_has_all_tables_and_no_number_that_is_none(state: LiveState) -> None:
-    """It is for programs: exact values, null for the unknown."""
+def test_json_has_all_tables_and_null_for_unknown_values(state: LiveState) -> None:
+    """With exact values, for programs."""
     read = json.loads(json.dumps(as_json(state), allow_nan=False))
     assert len(read["nodes"]) == 7
     assert {node["load"] for node in read["nodes"]} == {1, 2, 10, None}
@@ -88,8 +88,8 @@ def test_json_has_all_tables_and_no_number_that_is_none(state: LiveState) -> Non
     assert not math.isnan(read["rejected"])
 
 
-def test_metrics_set_what_a_node_and_its_gpus_show() -> None:
-    """In bytes, percent and watts, whatever the sender's unit; hardware threads do not."""
+def test_metrics_set_cells_of_node_and_gpus() -> None:
+    """In bytes, percent and watts, for any unit of the sender; hardware threads do not."""
     state = made_of(NODE)
     one, other = table(state, "nodes")
     assert (one["load"], one["cpu"], one["memory"], one["used"]) == (3.5, 25.0, 1e6, 0.05)
@@ -97,8 +97,8 @@ def test_metrics_set_what_a_node_and_its_gpus_show() -> None:
     assert [*table(state, "gpus")[0].values()] == ["fritz", "e1", "0", 80, 5e6, None, None]
 
 
-def test_interfaces_and_sockets_are_added_up() -> None:
-    """Where a node sends no value of its own."""
+def test_table_sums_interfaces_and_sockets() -> None:
+    """If a node sends no value of its own."""
     parts = (
         b"net_bytes_in_bw,cluster=c,hostname=n,type=node,stype=network,stype-id=eth0 value=1 1\n"
         b"net_bytes_in_bw,cluster=c,hostname=n,type=node,stype=network,stype-id=ib0 value=4 1\n"
@@ -112,8 +112,8 @@ def test_interfaces_and_sockets_are_added_up() -> None:
     assert row["power"] == 300
 
 
-def test_a_job_is_listed_from_its_start_to_a_while_after_its_stop() -> None:
-    """With what its nodes have; a node that runs it and has sent nothing is listed, too."""
+def test_job_is_listed_until_some_time_after_its_stop() -> None:
+    """With values of its nodes; a node that runs it and has sent nothing is listed, too."""
     start = {"user": "ann", "startTime": 900, "resources": [{"hostname": "e1"}, {"hostname": "e9"}]}
     state = made_of(NODE, job_event("start_job", **start))
     [job] = table(state, "jobs")
@@ -129,14 +129,14 @@ def test_a_job_is_listed_from_its_start_to_a_while_after_its_stop() -> None:
     assert table(state, "jobs") == []
 
 
-def test_a_job_that_runs_again_is_listed_once() -> None:
+def test_rerun_job_is_listed_once() -> None:
     """Its latest run."""
     runs = [job_event("start_job", startTime=start) for start in (200, 100)]
     [job] = table(made_of(*runs), "jobs")
     assert time.time() - job["elapsed"] == pytest.approx(200, abs=60)
 
 
-def test_a_node_is_silent_after_a_while() -> None:
+def test_node_becomes_silent_after_timeout() -> None:
     """It has failed, or its publisher has; its last values stay."""
     state = made_of(NODE)
     assert [row["silent"] for row in table(state, "clusters")] == [0]
@@ -147,9 +147,8 @@ def test_a_node_is_silent_after_a_while() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "says"),
+    ("seconds", "expected"),
     [(0, "0s"), (59.9, "59s"), (61, "1m01s"), (3660, "1h01m"), (90000, "1d01h"), (-5, "0s")],
 )
-def test_ages_are_short(seconds: float, says: str) -> None:
-    """Two units at most."""
-    assert age(seconds) == says
+def test_ages_have_at_most_two_units(seconds: float, expected: str) -> None:
+    assert age(seconds) == expected

@@ -58,7 +58,7 @@ def start(user: str = "anna", cluster: str = "fox.test") -> Message:
 
 
 async def publish(live: Served, messages: list[Message]) -> None:
-    """Publish messages on the subject of metrics: of what kind each is, its line says."""
+    """Publish messages on the subject of metrics; the kind of each follows from its line."""
     await live.bus.publish("fox%2Etest.metrics", encode(messages))
     await live.bus.flush()
 
@@ -76,8 +76,8 @@ async def go(page: Page, live: Served, path: str = "") -> None:
     await page.until("document.querySelector('#status .dot')?.className", lambda c: c == "dot good")
 
 
-async def test_the_first_page_shows_all_nodes(busy: Served, page: Page) -> None:
-    """Three maps, the running job and the warning, with nothing wrong in the console."""
+async def test_first_page_shows_all_nodes(busy: Served, page: Page) -> None:
+    """Three maps, the running job and the warning, without errors in the console."""
     await go(page, busy)
     await page.until(
         "document.querySelectorAll('.map select option:checked').length", lambda n: n == 3
@@ -96,8 +96,8 @@ async def test_the_first_page_shows_all_nodes(busy: Served, page: Page) -> None:
     assert page.problems == []
 
 
-async def test_values_on_the_page_are_live(busy: Served, page: Page) -> None:
-    """What is published now is shown without loading anew."""
+async def test_page_shows_live_values(busy: Served, page: Page) -> None:
+    """Published values appear without reloading."""
     await go(page, busy, "#/node/fox.test/n1")
     value = """[...document.querySelectorAll('.chart')]
         .find(chart => chart.querySelector('.name').textContent === 'cpu_load')
@@ -112,7 +112,7 @@ async def test_values_on_the_page_are_live(busy: Served, page: Page) -> None:
     assert page.problems == []
 
 
-async def test_a_node_is_reached_by_keys_alone(busy: Served, page: Page) -> None:
+async def test_node_page_is_reachable_by_keyboard(busy: Served, page: Page) -> None:
     """Arrows move on the map and Enter opens; digits change pages, / searches, t the theme."""
     await go(page, busy)
     await page.until("document.querySelector('.map select')?.value", lambda v: v == "cpu_load")
@@ -139,7 +139,7 @@ async def test_a_node_is_reached_by_keys_alone(busy: Served, page: Page) -> None
     assert page.problems == []
 
 
-async def test_a_job_has_its_nodes_energy_and_roofline(busy: Served, page: Page) -> None:
+async def test_job_page_shows_nodes_energy_and_roofline(busy: Served, page: Page) -> None:
     """Found in the list, by its user too."""
     await go(page, busy, "#/jobs")
     await page.until("document.querySelector('td a')?.textContent", lambda text: text == "77")
@@ -162,7 +162,7 @@ async def test_a_job_has_its_nodes_energy_and_roofline(busy: Served, page: Page)
     assert page.problems == []
 
 
-async def test_history_comes_from_files(busy: Served, page: Page) -> None:
+async def test_history_is_read_from_files(busy: Served, page: Page) -> None:
     """An hour of a node, with values that are no longer live."""
     assert busy.server.parquet is not None
     now = int(time.time())
@@ -184,8 +184,8 @@ async def test_history_comes_from_files(busy: Served, page: Page) -> None:
     assert page.problems == []
 
 
-async def test_hostile_texts_are_texts(live: Served, page: Page) -> None:
-    """Names, tags and texts that are markup are shown as they are, on every page."""
+async def test_hostile_texts_are_escaped(live: Served, page: Page) -> None:
+    """Names, tags and texts that are markup are shown literally, on every page."""
     bad = "<script>window.hacked=1</script>"
     image = "<img src=x onerror=window.hacked=2>"
     now = int(time.time()) * SECOND
@@ -221,8 +221,8 @@ async def test_hostile_texts_are_texts(live: Served, page: Page) -> None:
     assert page.problems == []
 
 
-async def test_each_event_is_shown_once_and_leads_to_its_job(busy: Served, page: Page) -> None:
-    """Also after another metric was chosen for a map, which begins the page's frames anew."""
+async def test_event_is_shown_once_and_links_to_its_job(busy: Served, page: Page) -> None:
+    """Also after another metric was selected for a map, which restarts the page's stream."""
     await go(page, busy)
     await page.until("document.querySelectorAll('.entry').length", lambda n: n == 2)
     await page.js(
@@ -239,8 +239,8 @@ async def test_each_event_is_shown_once_and_leads_to_its_job(busy: Served, page:
     assert page.problems == []
 
 
-async def test_no_page_is_wider_than_a_phone(busy: Served, page: Page) -> None:
-    """Tables scroll by themselves; texts of events are below, not cut away."""
+async def test_pages_fit_phone(busy: Served, page: Page) -> None:
+    """Tables scroll separately; texts of events are below, not cut off."""
     await page.size(390, 844)
     await go(page, busy)
     start = int(await page.js("Math.round(Date.now() / 1000)")) - 3600
@@ -258,8 +258,8 @@ async def test_no_page_is_wider_than_a_phone(busy: Served, page: Page) -> None:
     assert page.problems == []
 
 
-async def test_a_few_nodes_have_tiles_and_gaps_are_explained(busy: Served, page: Page) -> None:
-    """What is grey is said below the map."""
+async def test_few_nodes_are_tiles_and_gaps_are_explained(busy: Served, page: Page) -> None:
+    """The legend below the map explains grey."""
     tags = {"cluster": "fox.test", "hostname": "n3", "type": "node"}
     await publish(busy, [metric("ipc", 1.0, time=int(time.time()) * SECOND, tags=tags)])
     await go(page, busy)
@@ -268,8 +268,8 @@ async def test_a_few_nodes_have_tiles_and_gaps_are_explained(busy: Served, page:
     assert await page.js("document.querySelector('canvas.heat').clientHeight") < 120
 
 
-async def test_nothing_jumps_while_values_come(busy: Served, page: Page) -> None:
-    """By the browser's own measure of layout shifts, once the page stands."""
+async def test_layout_is_stable_while_values_arrive(busy: Served, page: Page) -> None:
+    """By the browser's own measure of layout shifts, after the page was loaded."""
     await page.call("Network.enable")
     await go(page, busy)
     await page.until("document.querySelector('.map select')?.value", lambda v: v == "cpu_load")
@@ -291,8 +291,8 @@ async def drawn(page: Page, frames: int) -> None:
         await page.js("new Promise(resolve => requestAnimationFrame(() => resolve(1)))")
 
 
-async def test_the_connection_comes_back(busy: Served, page: Page) -> None:
-    """While the dashboard is away the page says so; then it goes on by itself."""
+async def test_page_reconnects_to_restarted_dashboard(busy: Served, page: Page) -> None:
+    """Meanwhile the page reports the lost connection."""
     await go(page, busy)
     port = busy.server.port
     await busy.server.__aexit__(None, None, None)
@@ -305,8 +305,8 @@ async def test_the_connection_comes_back(busy: Served, page: Page) -> None:
         )
 
 
-async def test_the_token_opens_the_page(site: Site, page: Page, tmp_path: Path) -> None:
-    """Typed, or brought by the address, of which nothing is kept."""
+async def test_page_requires_token(site: Site, page: Page, tmp_path: Path) -> None:
+    """Typed, or in the URL, from which it is removed."""
     word = "open-sesame"
     async with (
         LiveFeed(site, Telemetry(), name="dashboard") as feed,
@@ -330,8 +330,9 @@ async def test_the_token_opens_the_page(site: Site, page: Page, tmp_path: Path) 
         assert refused == []
 
 
-async def test_another_sink_of_the_bus_is_seen(live: Served, page: Page) -> None:
-    """Streams and dead letters stand on the page of the pipe."""
+async def test_pipe_page_shows_streams_and_dead_letters_of_other_sinks(
+    live: Served, page: Page
+) -> None:
     async with NatsSink(site=live.site, telemetry=Telemetry()) as sink:
         await sink.write(to_lines(metrics(time.time())))
     await go(page, live, "#/pipe")

@@ -1,4 +1,4 @@
-"""What real ClusterCockpit programs write, and what the specification shows."""
+"""Output of real ClusterCockpit programs, and examples of the specification."""
 
 import json
 import re
@@ -21,14 +21,13 @@ def sample(name: str, *, lenient: bool = False) -> Lines:
     return decode(SAMPLES[name][0] + b"\n", lenient=lenient)
 
 
-def test_all_samples_are_here() -> None:
-    """The file was read whole."""
+def test_sample_file_is_complete() -> None:
     assert len(SAMPLES) == 25
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_the_decoder_agrees_with_clustercockpits(name: str) -> None:
-    """We accept all that ClusterCockpit's decoder accepts, and reject what it rejects."""
+def test_decoder_agrees_with_decoder_of_clustercockpit(name: str) -> None:
+    """It accepts and rejects the same samples."""
     lines = sample(name)
     if SAMPLES[name][1] == "OK":
         assert lines.rejected == []
@@ -38,7 +37,7 @@ def test_the_decoder_agrees_with_clustercockpits(name: str) -> None:
         assert len(lines.rejected) == 1
 
 
-# What the specification shows for each category of message; two break its own grammar.
+# The specification's example for each category of message; two break its own grammar.
 METRIC = b"flops_any,hostname=e1208,type=core,type-id=23 value=1203.3 1740027951"
 EVENT = (
     b"job,hostname=mngmt02,type=node,type-id=0,function=stop_job "
@@ -55,7 +54,7 @@ LOG = (
 )
 
 
-def test_the_specifications_metric() -> None:
+def test_decoder_reads_metric_of_specification() -> None:
     """*Metrics*."""
     (message,) = decode(METRIC)
     assert message == Message(
@@ -67,7 +66,7 @@ def test_the_specifications_metric() -> None:
     assert (message.kind, message.problems()) == (Kind.METRIC, [])
 
 
-def test_the_specifications_log() -> None:
+def test_decoder_reads_log_of_specification() -> None:
     """*Logs*."""
     (message,) = decode(LOG)
     assert message.value == ("component: archiver cluster: alex jobId: 232383 - archiving finished")
@@ -82,8 +81,10 @@ def test_the_specifications_log() -> None:
     ],
     ids=["event", "control"],
 )
-def test_the_specifications_unquoted_examples(line: bytes, kind: Kind, value: str) -> None:
-    """Rejected with the column of the missing quote; repaired under ``lenient``."""
+def test_decoder_repairs_unquoted_examples_of_specification(
+    line: bytes, kind: Kind, value: str
+) -> None:
+    """Rejected at the column of the missing quote; repaired with ``lenient``."""
     (bad,) = decode(line).rejected
     place = line.index(b"=", line.index(b" ")) + 1
     assert (bad.rule, bad.column) == (Rule.VALUE, place + 1)
@@ -94,38 +95,38 @@ def test_the_specifications_unquoted_examples(line: bytes, kind: Kind, value: st
     assert list(decode(encode([message]))) == [message]
 
 
-def test_quoted_json_arrives_as_json() -> None:
-    """Two levels of escapes are undone one at a time (S14, S16, S23, S24)."""
+def test_decoder_unescapes_quoted_json() -> None:
+    """Two levels of escapes are removed one at a time (S14, S16, S23, S24)."""
     for name in ("S14", "S16", "S23", "S24"):
         json.loads(str(sample(name)[0].value))
     job = json.loads(str(sample("S23")[0].value))
     assert job["metaData"]["jobScript"] == '#!/bin/bash -l\n#SBATCH --comment="a,b"\n'
 
 
-def test_seconds_and_nanoseconds_are_told_apart() -> None:
+def test_decoder_distinguishes_seconds_and_nanoseconds() -> None:
     """Collectors write seconds, the Slurm adapter writes nanoseconds (S5, S24)."""
     assert sample("S5")[0].time == 1740027951 * SECOND
     assert sample("S24")[0].time == 1649763839 * SECOND
 
 
-def test_raw_and_escaped_line_ends_mean_the_same() -> None:
+def test_decoder_reads_raw_and_escaped_line_ends_alike() -> None:
     """cc-lib's two encoders write one log in two ways (S38, S39)."""
     assert sample("S38")[0].value == sample("S39")[0].value == 'line1\nline2 "q" \\ end'
 
 
-def test_a_string_among_numbers_costs_nothing() -> None:
-    """Where cc-metric-store loses the rest of a batch, all three lines arrive (S45)."""
+def test_decoder_reads_string_among_numbers() -> None:
+    """cc-metric-store loses the rest of the batch; here all three lines are read (S45)."""
     assert [m.value for m in sample("S45")] == [1.0, "x", 3.0]
 
 
-def test_a_line_without_cluster_keeps_none() -> None:
-    """cc-metric-store takes the cluster of the line before; here the tags are separate (S47)."""
+def test_decoder_keeps_tags_of_lines_separate() -> None:
+    """cc-metric-store applies the cluster of the previous line to one without cluster (S47)."""
     assert [m.tags.get("cluster") for m in sample("S47")] == ["alex", None]
 
 
 @pytest.mark.parametrize(
     ("name", "count"), [("S2", 1), ("S3", 1), ("S25", 1), ("S18", 0), ("S43", 0)]
 )
-def test_lenient_takes_what_was_meant_and_nothing_else(name: str, count: int) -> None:
-    """Known errors are repaired; a torn string and NaN stay rejected."""
+def test_lenient_decoder_repairs_only_known_errors(name: str, count: int) -> None:
+    """A truncated string and NaN stay rejected."""
     assert len(sample(name, lenient=True)) == count

@@ -1,4 +1,4 @@
-"""Whole files: all of what is in them, and errors with a name where they are damaged."""
+"""Whole HDF5 files: complete contents, and named errors for damage."""
 
 from pathlib import Path
 from typing import Any
@@ -25,21 +25,21 @@ def outcome(data: bytes) -> dict[str, Any] | ProfileError:
 
 
 def is_part(found: Any, whole: Any) -> bool:
-    """Return whether all that was found is in the whole: fewer names, or rows less at the end."""
+    """Return whether `found` is a part of `whole`: fewer names, or fewer rows at the end."""
     if isinstance(found, dict):
         return all(name in whole and is_part(found[name], whole[name]) for name in found)
     return bool(found == whole or (isinstance(found, bytes) and whole.startswith(found)))
 
 
 @pytest.mark.parametrize("path", REAL, ids=named(REAL))
-def test_real_files_read_as_h5py_reads_them(path: Path) -> None:
-    """Every attribute and every byte of every record is what libhdf5 says it is."""
+def test_reader_agrees_with_h5py_on_real_files(path: Path) -> None:
+    """Every attribute and every byte of every record must match."""
     with h5py.File(path) as file:
         assert read_file(path) == dump(file)
 
 
 @pytest.mark.parametrize("step", [1, 7])
-def test_any_beginning_of_a_file_is_an_error_with_a_name(step: int) -> None:
+def test_reader_reports_truncated_file(step: int) -> None:
     """A truncated file never gives records that are not in the whole one, and never crashes."""
     data = SAMPLE.read_bytes()
     whole = read_bytes(data)
@@ -49,8 +49,8 @@ def test_any_beginning_of_a_file_is_an_error_with_a_name(step: int) -> None:
 
 
 @given(st.binary(max_size=4000), st.sampled_from([b"", SAMPLE.read_bytes()[:96]]))
-def test_any_bytes_are_an_error_with_a_name(data: bytes, head: bytes) -> None:
-    """What is no profile says so; whatever it is, nothing else is raised."""
+def test_reader_rejects_any_bytes_with_profile_error(data: bytes, head: bytes) -> None:
+    """Only named errors are raised."""
     with pytest.raises(ProfileError):
         read_bytes(head + data)
 
@@ -60,10 +60,10 @@ def test_any_bytes_are_an_error_with_a_name(data: bytes, head: bytes) -> None:
     changes=st.lists(st.tuples(st.integers(0, 9999), st.integers(0, 255)), min_size=1, max_size=8),
     spread=st.booleans(),
 )
-def test_changed_bytes_are_an_error_or_read(
+def test_reader_reads_changed_file_or_raises_profile_error(
     source: Path, changes: list[tuple[int, int]], spread: bool
 ) -> None:
-    """Damaged files raise nothing but named errors; most structures are near the beginning."""
+    """Only named errors are raised; most structures are near the beginning."""
     data = bytearray(source.read_bytes())
     for place, value in changes:
         data[place * (37 if spread else 1) % len(data)] = value

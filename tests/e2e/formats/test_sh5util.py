@@ -1,4 +1,4 @@
-"""The real sh5util on ccpipe's files, and ccpipe beside it on the same files."""
+"""The real sh5util on ccpipe's files, compared with ccpipe on the same files."""
 
 import os
 import pwd
@@ -73,13 +73,13 @@ def extract(sh5util: Sh5util, job: Path, series: str, level: Level, *more: str) 
 
 
 def tables(path: Path, series: str) -> list[Table]:
-    """Return the tables of a series, which stay readable: the file is in memory."""
+    """Return the tables of a series; they stay readable because the file is in memory."""
     with open_profile(path) as profile:
         return [table for table in profile.tables if table.series == series]
 
 
-def test_sh5util_merges_and_extracts_what_ccpipe_writes(sh5util: Sh5util, tmp_path: Path) -> None:
-    """Node-step files of ccpipe's writer go through the real program unchanged."""
+def test_sh5util_merges_and_extracts_files_of_ccpipe(sh5util: Sh5util, tmp_path: Path) -> None:
+    """The real program reads node-step files of ccpipe's writer unchanged."""
     paths = [
         write_node_step(tmp_path / USER / name, rows=37, tasks=3)
         for name in ("1_0_c1.h5", "1_0_c2.h5", "1_1_c1.h5", "1_batch_c1.h5")
@@ -96,8 +96,8 @@ def test_sh5util_merges_and_extracts_what_ccpipe_writes(sh5util: Sh5util, tmp_pa
             assert theirs.count(b"\n") > 4
 
 
-def test_sh5util_reads_a_step_that_is_running(sh5util: Sh5util, tmp_path: Path) -> None:
-    """Of Slurm's own files it cannot: it makes an empty merge and fails."""
+def test_sh5util_reads_running_step_of_ccpipe(sh5util: Sh5util, tmp_path: Path) -> None:
+    """With Slurm's own files it creates an empty merge and fails."""
     path = tmp_path / USER / "1_0_c1.h5"
     with NodeStepWriter(path, NodeStep(step="0", node="c1"), start=START) as writer:
         for second in range(12):
@@ -108,8 +108,9 @@ def test_sh5util_reads_a_step_that_is_running(sh5util: Sh5util, tmp_path: Path) 
     assert lines.count(b"\n") == 13
 
 
-def test_sh5util_reads_what_a_killed_writer_left(sh5util: Sh5util, tmp_path: Path) -> None:
-    """Without any repair."""
+def test_sh5util_reads_file_of_killed_writer_without_repair(
+    sh5util: Sh5util, tmp_path: Path
+) -> None:
     killed = (
         "import os, signal, sys\n"
         "from ccpipe.formats.slurm_profile.table import NodeStep\n"
@@ -128,14 +129,13 @@ def test_sh5util_reads_what_a_killed_writer_left(sh5util: Sh5util, tmp_path: Pat
 
 
 @pytest.mark.parametrize("job", [3, 13, 17])
-def test_a_merge_differs_from_sh5utils_in_one_attribute(
+def test_merge_differs_from_sh5util_in_one_attribute(
     sh5util: Sh5util, tmp_path: Path, job: int
 ) -> None:
     """Both merge the same real node-step files, and h5diff compares every object.
 
-    The one difference: sh5util writes "Number of Nodes" when the next step begins, so that the
-    step with the highest number has none. Chunks differ too (ccpipe's are larger), which is not
-    contents and not compared.
+    The one difference: sh5util writes "Number of Nodes" when the next step begins, so the step
+    with the highest number has none. Chunks are larger with ccpipe; h5diff does not compare them.
     """
     for path in find_node_steps(DATA / "node-step" / "alice", job):
         shutil.copy(path, tmp_path / USER)
@@ -152,9 +152,7 @@ def test_a_merge_differs_from_sh5utils_in_one_attribute(
     assert are_equal(theirs, ours)
 
 
-def test_a_requeued_job_differs_in_that_its_runs_are_apart(
-    sh5util: Sh5util, tmp_path: Path
-) -> None:
+def test_merge_keeps_runs_of_requeued_job_separate(sh5util: Sh5util, tmp_path: Path) -> None:
     """sh5util merges the nodes of both runs into one step; the rows are the same."""
     for path in find_node_steps(DATA / "node-step" / "bob", 22):
         shutil.copy(path, tmp_path / USER)
@@ -168,8 +166,8 @@ def test_a_requeued_job_differs_in_that_its_runs_are_apart(
 
 
 @pytest.mark.parametrize("job", [3, 13, 17])
-def test_sh5util_extracts_from_ccpipes_merge(sh5util: Sh5util, tmp_path: Path, job: int) -> None:
-    """The same bytes as from its own, and as ccpipe extracts."""
+def test_sh5util_extracts_from_merge_of_ccpipe(sh5util: Sh5util, tmp_path: Path, job: int) -> None:
+    """The bytes equal those from its own merge, and ccpipe's extract."""
     ours = tmp_path / "ours.h5"
     merge(find_node_steps(DATA / "node-step" / "alice", job), ours)
     with open_profile(ours) as profile:
@@ -182,10 +180,8 @@ def test_sh5util_extracts_from_ccpipes_merge(sh5util: Sh5util, tmp_path: Path, j
 
 
 @pytest.mark.parametrize("item", ["RSS", "Pages", "CPUFrequency"])
-def test_items_of_one_table_are_those_of_sh5util(
-    sh5util: Sh5util, tmp_path: Path, item: str
-) -> None:
-    """Up to 25.11 sh5util cannot do more tables, nor floating point numbers."""
+def test_items_of_one_table_equal_sh5util(sh5util: Sh5util, tmp_path: Path, item: str) -> None:
+    """Up to 25.11 sh5util fails with several tables and with floating-point numbers."""
     path = write_node_step(tmp_path / USER / "1_0_c1.h5", rows=23, tasks=1)
     merge([path], tmp_path / "job_1.h5")
     output = tmp_path / "item.csv"
@@ -199,8 +195,8 @@ def test_items_of_one_table_are_those_of_sh5util(
     assert peak.text(item) in done.stdout.splitlines()
 
 
-def test_items_of_the_real_program_that_fail_come_out(sh5util: Sh5util, tmp_path: Path) -> None:
-    """With several tables sh5util up to 25.11 writes a head without a row and gives up."""
+def test_items_are_written_where_sh5util_fails(sh5util: Sh5util, tmp_path: Path) -> None:
+    """With several tables sh5util up to 25.11 writes a header without rows and fails."""
     job = DATA / "merged" / "job_3.h5"
     output = tmp_path / "item.csv"
     done = sh5util("-j", 3, "-I", "-i", job, "-s", "Tasks", "-d", "RSS", "-o", output)

@@ -1,6 +1,6 @@
-"""Sonar to line protocol and back: nothing is lost, whatever the envelope says.
+"""Sonar to line protocol and back, without loss for any envelope.
 
-Whatever comes, the translators give records or refuse them: no other exception, ever.
+For any input the translators return or reject records, without other exceptions.
 """
 
 import itertools
@@ -19,7 +19,7 @@ from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import Message, Uint
 from ccpipe.records import Rejected
 from ccpipe.translate.sonar.cc_to_sonar import CcToSonar
-from ccpipe.translate.sonar.sonar_to_cc import SonarToCc, about
+from ccpipe.translate.sonar.sonar_to_cc import SonarToCc, envelope_id
 from scripts import sonar_pages
 from tests.formats.sonar.strategies import envelopes
 from tests.translate.sonar.sonar_samples import job, sample
@@ -51,10 +51,10 @@ def there_and_back(
 @example([sample(used_memory=2**64 - 1, existing_entities=2**64 - 1024)], [1])
 @example([sample(jobs=(job(SampleProcess(rolledup=-3, num_threads=1)),))], [1])
 @example([sample(gpus=(SampleGpu(uuid="0", performance_state=ExtendedUint(2**64 - 3)),))], [1])
-def test_what_comes_back_is_what_went(given_: list[Envelope], sizes: list[int]) -> None:
-    """Every field of every valid envelope, in order, with nothing made up beside it.
+def test_round_trip_restores_every_envelope(given_: list[Envelope], sizes: list[int]) -> None:
+    """Every field of every valid envelope is restored in order, without additions.
 
-    Of the metrics beside it only sums are refused that are more than a field can hold.
+    Of the other metrics only sums beyond the range of a field are rejected.
     """
     returned, rejected = there_and_back(given_, sizes)
     assert returned == given_
@@ -64,53 +64,52 @@ def test_what_comes_back_is_what_went(given_: list[Envelope], sizes: list[int]) 
 
 
 @given(envelopes)
-def test_an_event_with_the_envelope_is_needed_for_that(envelope: Envelope) -> None:
-    """Without it envelopes come back too, but only about the same clusters and kinds."""
+def test_round_trip_without_event_restores_clusters_and_kinds(envelope: Envelope) -> None:
+    """Without the event with the whole envelope, only clusters and kinds are the same."""
     lines = decode(encode(SonarToCc(envelopes=False).feed(Envelopes([envelope])), precision="auto"))
     assert not any(message.name == "sonar" and message.field == "event" for message in lines)
     back = CcToSonar()
     returned = back.feed(lines) + back.flush()
-    assert {about(e).kind for e in returned} <= {about(envelope).kind}
+    assert {envelope_id(e).kind for e in returned} <= {envelope_id(envelope).kind}
 
 
-def test_the_same_moment_on_another_node_is_not_left_out() -> None:
-    """What a whole envelope replaces is what tells of its own node and moment only."""
+def test_whole_envelope_replaces_lines_of_its_node_and_time_only() -> None:
     one, two = sample(node="c1"), sample(node="c2")
     lines = SonarToCc().feed(Envelopes([one]))
     plain = SonarToCc(envelopes=False).feed(Envelopes([two]))
     back = CcToSonar()
     returned = back.feed(lines) + back.feed(plain) + back.flush()
     assert returned[0] == one
-    assert [about(e).node for e in returned] == ["c1", "c2"]
+    assert [envelope_id(e).node for e in returned] == ["c1", "c2"]
     assert returned[1] != replace(two)
 
 
-odd: st.SearchStrategy[Any] = st.sampled_from(
+INVALID_VALUES: st.SearchStrategy[Any] = st.sampled_from(
     ["", "x\ny\\", "c[1-", "2999-01-01T00:00:00Z", 0, 1, 2**64 - 1, None, [], {}]
 )
 
 
-def spoiled(value: Any, draw: Any) -> Any:
+def damaged_value(value: Any, draw: Any) -> Any:
     if draw(st.integers(0, 12)) == 0:
-        return draw(odd)
+        return draw(INVALID_VALUES)
     if isinstance(value, dict):
-        return {key: spoiled(item, draw) for key, item in value.items()}
+        return {key: damaged_value(item, draw) for key, item in value.items()}
     if isinstance(value, list):
-        return [spoiled(item, draw) for item in value]
+        return [damaged_value(item, draw) for item in value]
     return value
 
 
 @st.composite
 def archives(draw: Any) -> bytes:
-    """Make a stream of envelopes in which some values are odd."""
+    """Return a stream of envelopes with some invalid values."""
     trees = [json.loads(encode_sonar(draw(envelopes))) for _ in range(draw(st.integers(1, 3)))]
-    return b"\n".join(json.dumps(spoiled(tree, draw)).encode() for tree in trees)
+    return b"\n".join(json.dumps(damaged_value(tree, draw)).encode() for tree in trees)
 
 
 @settings(max_examples=300)
 @given(archives(), st.booleans())
-def test_any_envelope_that_can_be_read_can_be_translated(archive: bytes, whole: bool) -> None:
-    """To lines that can be written and read again; what is refused is said so."""
+def test_translator_accepts_any_decodable_envelope(archive: bytes, whole: bool) -> None:
+    """The lines can be encoded and decoded; rejections are reported."""
     translator = SonarToCc(envelopes=whole, all_jobs=True)
     read = decode_sonar(archive)
     made = translator.feed(read)
@@ -168,8 +167,8 @@ messages = st.builds(
 
 @settings(max_examples=300)
 @given(st.lists(messages, max_size=12))
-def test_any_lines_can_be_translated(given_: list[Message]) -> None:
-    """Each becomes part of an envelope, is left out, or is refused."""
+def test_translator_accepts_any_lines(given_: list[Message]) -> None:
+    """Each becomes part of an envelope, is ignored, or is rejected."""
     translator = CcToSonar()
     rejected: list[Rejected] = []
     for start in range(0, len(given_), 3):

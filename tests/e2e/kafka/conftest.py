@@ -1,4 +1,4 @@
-"""What tests of this directory share with those of the modules."""
+"""Fixtures shared with the tests of the modules."""
 
 from tests.bus.kafka.conftest import kafka
 

@@ -1,4 +1,4 @@
-"""A real Kafka that asks who we are: TLS, passwords by each mechanism, and what a refusal says."""
+"""A real Kafka with access control: TLS, passwords by each mechanism, reported refusals."""
 
 import asyncio
 from collections.abc import Iterator
@@ -68,14 +68,16 @@ async def both_ways(broker: KafkaBroker, topic: str) -> None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("listener", ["sasl_ssl", "sasl_plaintext"])
-async def test_passwords(secure: Secure, listener: str, mechanism: str) -> None:
-    """By every mechanism, with TLS and without, the password read from its file."""
+async def test_kafka_accepts_password_by_every_mechanism(
+    secure: Secure, listener: str, mechanism: str
+) -> None:
+    """With TLS and without; the password is read from its file."""
     broker = secure.broker(listener, mechanism=mechanism)
     await both_ways(broker, f"{listener}-{mechanism}".lower())
 
 
-async def test_certificates_of_clients(secure: Secure) -> None:
-    """A client shows its own certificate where the broker asks for one; without it is refused."""
+async def test_client_presents_its_certificate(secure: Secure) -> None:
+    """If the broker requires one; without it the client is refused."""
     own = {"cert_file": str(secure.tls.cert), "key_file": str(secure.tls.key)}
     await both_ways(secure.broker("ssl", **own), "ssl")
     with pytest.raises(UnavailableError, match="127"):
@@ -83,8 +85,8 @@ async def test_certificates_of_clients(secure: Secure) -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-async def test_a_wrong_password(secure: Secure, mechanism: str) -> None:
-    """It is told at once, by both ways and by ``check()``, for trying again would not help."""
+async def test_wrong_password_is_denied(secure: Secure, mechanism: str) -> None:
+    """At once, by source, sink and ``check()``, since retrying is useless."""
     broker = secure.broker("sasl_ssl", password="wrong", mechanism=mechanism)  # noqa: S106
     sink = KafkaSink(site=SITE, broker=broker)
     source = KafkaSource(site=SITE, telemetry=Telemetry(), broker=broker)
@@ -99,8 +101,8 @@ async def test_a_wrong_password(secure: Secure, mechanism: str) -> None:
             await anext(source.batches())
 
 
-async def test_a_server_that_somebody_else_certified(secure: Secure, tmp_path: Path) -> None:
-    """The reason names the certificate; it may be renewed, so it is tried again."""
+async def test_server_of_unknown_authority_is_unavailable(secure: Secure, tmp_path: Path) -> None:
+    """The reason names the certificate; it may be renewed, so it is retried."""
     other = certificates(tmp_path)
     broker = secure.broker("sasl_ssl", ca_file=str(other.ca))
     with pytest.raises(UnavailableError, match="(?i)certificate verify failed"):
@@ -109,8 +111,8 @@ async def test_a_server_that_somebody_else_certified(secure: Secure, tmp_path: P
 
 # aiokafka may leave the socket of a failed handshake to the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_tls_where_the_broker_has_none(secure: Secure) -> None:
-    """It may be tried again, and the reason is told."""
+async def test_tls_to_plain_listener_is_unavailable(secure: Secure) -> None:
+    """The reason is reported."""
     broker = secure.broker(
         "sasl_ssl", servers=[f"127.0.0.1:{secure.kafka.ports['sasl_plaintext']}"]
     )

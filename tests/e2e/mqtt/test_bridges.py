@@ -86,10 +86,10 @@ async def publish(client: Client, numbers: range) -> None:
 
 
 @pytest.mark.long
-async def test_from_one_site_to_another(
+async def test_mqtt_bridges_connect_two_sites(
     tmp_path: Path, guarded: Mosquitto, tls: Certificates
 ) -> None:
-    """Nothing is lost where the reading one is killed, and the latest values are retained."""
+    """Nothing is lost if the reading one is killed, and the latest values are retained."""
     async with (
         NatsServer(tmp_path / "here", port=free_port()) as here,
         NatsServer(tmp_path / "there", port=free_port()) as there,

@@ -1,4 +1,4 @@
-"""nats-server speaks MQTT 3.1.1 itself: what goes in on one side comes out on the other."""
+"""nats-server implements MQTT 3.1.1: messages are delivered between both protocols."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ from tests.servers.nats.daemon import accepts
 
 
 class Gateway:
-    """A nats-server with an MQTT listener, configured as docs/stores/mqtt.md says."""
+    """A nats-server with an MQTT listener, configured as in docs/stores/mqtt.md."""
 
     def __init__(self, directory: Path) -> None:
         self.nats_port, self.mqtt_port = free_port(), free_port()
@@ -52,7 +52,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
         await child.end(process, 5)
 
 
-async def test_from_mqtt_to_nats(gateway: Gateway) -> None:
+async def test_gateway_delivers_mqtt_to_nats(gateway: Gateway) -> None:
     """A topic's levels are a subject's tokens: the escaped name of a cluster stays one token."""
     site = Site(cluster="fox.test", hostname="n1", bus=gateway.site.bus)
     client = await nats.connect(gateway.site.bus.servers[0])
@@ -65,8 +65,8 @@ async def test_from_mqtt_to_nats(gateway: Gateway) -> None:
     assert message.data.count(b"\n") == 2
 
 
-async def test_from_nats_to_mqtt(gateway: Gateway) -> None:
-    """What publishers send over NATS reaches MQTT clients that are there."""
+async def test_gateway_delivers_nats_to_mqtt(gateway: Gateway) -> None:
+    """Connected MQTT clients receive messages of NATS publishers."""
     site = Site(cluster="fox.test", hostname="n1", bus=gateway.site.bus)
     reading = MqttSource(site=site, telemetry=Telemetry(), broker=gateway.broker)
     async with Reader(reading) as reader:
@@ -78,8 +78,8 @@ async def test_from_nats_to_mqtt(gateway: Gateway) -> None:
     assert sorted(reader.values) == [float(i) for i in range(700)]
 
 
-async def test_a_durable_name_at_the_gateway(gateway: Gateway) -> None:
-    """What MQTT clients publish with QoS 1 is kept for one that is away."""
+async def test_gateway_keeps_messages_for_durable_name(gateway: Gateway) -> None:
+    """Messages published with QoS 1 are kept for a disconnected client."""
     site = Site(cluster="fox.test", hostname="n1", bus=gateway.site.bus)
 
     def durable() -> MqttSource:

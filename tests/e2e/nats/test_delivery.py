@@ -18,10 +18,10 @@ from tests.reading import Reader
 from tests.servers.nats.proxy import Proxy
 
 
-async def test_what_is_written_before_a_bridge_exists_reaches_it(
+async def test_bridge_receives_messages_published_before_it_started(
     site: Site, sink: NatsSink
 ) -> None:
-    """The stream keeps messages for bridges that come later, in order."""
+    """The stream keeps them, in order."""
     await sink.write(to_lines(metrics(1200)))
     async with Reader(source(site)) as reader:
         await eventually(lambda: len(reader.values) == 1200)
@@ -29,12 +29,12 @@ async def test_what_is_written_before_a_bridge_exists_reaches_it(
     assert reader.origins == {"fox%2Etest.metrics"}
 
 
-async def test_events_metrics_and_logs_share_the_stream(site: Site, sink: NatsSink) -> None:
+async def test_events_metrics_and_logs_share_stream(site: Site, sink: NatsSink) -> None:
     """One durable consumer reads all categories, each from its own subject."""
     records = [
         *metrics(1),
         event("job", "start_job", '{"jobId": 1}', time=NOW, tags=TAGS),
-        log("ccb", "info", 'said "x"\n', time=NOW + 1, tags=TAGS),
+        log("ccb", "info", 'wrote "x"\n', time=NOW + 1, tags=TAGS),
     ]
     await sink.write(to_lines(records))
     async with Reader(source(site)) as reader:
@@ -46,10 +46,10 @@ async def test_events_metrics_and_logs_share_the_stream(site: Site, sink: NatsSi
     assert len(reader.origins) == 3
 
 
-async def test_a_killed_server_costs_nothing(
+async def test_killed_server_loses_nothing(
     nats_server: NatsServer, site: Site, sink: NatsSink
 ) -> None:
-    """The sink says it is unavailable until the server is back; source and sink then go on."""
+    """The sink is unavailable until the server is running again; both parts then continue."""
     async with Reader(source(site)) as reader:
         await sink.write(to_lines(metrics(3)))
         await eventually(lambda: len(reader.values) == 3)
@@ -72,7 +72,7 @@ async def _retry(sink: NatsSink, records: list[Message]) -> None:
     pytest.fail("the sink never became available again")
 
 
-async def test_what_a_killed_bridge_held_comes_before_what_is_newer(
+async def test_messages_of_killed_bridge_are_redelivered_before_newer_ones(
     site: Site, sink: NatsSink
 ) -> None:
     """A job's stop must not overtake its start, which waits for the broker's ack_wait."""
@@ -85,10 +85,10 @@ async def test_what_a_killed_bridge_held_comes_before_what_is_newer(
     assert reader.values == [float(i) for i in range(6)]
 
 
-async def test_what_a_connection_lost_comes_before_what_is_newer(
+async def test_messages_of_lost_connection_are_redelivered_before_newer_ones(
     nats_server: NatsServer, sink: NatsSink
 ) -> None:
-    """The same for what was on its way when the connection broke."""
+    """In flight when the connection broke."""
     async with Proxy(nats_server) as proxy:
         site = Site(cluster="fox.test", hostname="n1", bus=proxy.bus)
         async with Reader(source(site, ack_wait=4.0)) as reader:
@@ -96,7 +96,7 @@ async def test_what_a_connection_lost_comes_before_what_is_newer(
             await eventually(lambda: len(reader.values) == 2)
             proxy.speaks.clear()
             await sink.write(to_lines(metrics(5)[2:]))
-            await asyncio.sleep(0.2)  # the server has sent them, and nobody reads
+            await asyncio.sleep(0.2)  # the server has sent them, and no task reads
             proxy.cut()
             await sink.write(to_lines(metrics(8)[5:]))
             await eventually(lambda: len(reader.values) >= 8)

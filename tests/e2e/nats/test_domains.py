@@ -74,10 +74,10 @@ async def until_reachable(port: int) -> None:
     ],
     ids=["sources", "partitions", "mirror"],
 )
-async def test_a_leaf_node_stores_while_the_hub_is_away(
+async def test_leaf_node_stores_while_hub_is_down(
     tmp_path: Path, upstream: dict[str, object]
 ) -> None:
-    """What is published at the leaf before the hub is there reaches a bridge at the hub, once."""
+    """Messages published at the leaf until then reach a bridge at the hub, once."""
     port, leaves = free_port(), free_port()
     new = {float(n) for n in range(700, 1000)}
     async with (
@@ -100,8 +100,8 @@ async def test_a_leaf_node_stores_while_the_hub_is_away(
     assert reader.origins == {"fox%2Etest.metrics"}
 
 
-async def test_a_program_at_the_hub_uses_the_leafs_domain(tmp_path: Path) -> None:
-    """With `domain` the stream is made, and read, at the leaf."""
+async def test_program_at_hub_uses_leafs_domain(tmp_path: Path) -> None:
+    """With `domain` the stream is created, and read, at the leaf."""
     port, leaves = free_port(), free_port()
     async with hub_server(tmp_path, port, leaves), leaf_server(tmp_path, "rack1", leaves) as leaf:
         async with NatsSink(site=at(leaf), telemetry=Telemetry()) as sink:

@@ -1,4 +1,4 @@
-"""What waits for a broker that is gone, frozen or half open ends when it is asked to."""
+"""Waiting for a killed, frozen or half-open broker ends on request."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ ACKNOWLEDGED = [f"$JS.ACK.s.c.1.{i}.{i}.1740000000000000000.0" for i in range(10
 
 @contextlib.contextmanager
 def broker(directory: Path, port: int) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run a nats-server that nobody starts again, without waiting until it listens."""
+    """Run a nats-server that is not restarted, without waiting until it listens."""
     command = [server_program(), "-a", "127.0.0.1", "-p", f"{port}", "-js", "-sd", str(directory)]
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -61,8 +61,8 @@ async def frozen_broker(
             yield server, waiting
 
 
-async def test_who_sends_does_not_wait_for_a_broker_that_is_gone(tmp_path: Path) -> None:
-    """Several wait for their acknowledgements to be taken: all return when it is killed."""
+async def test_senders_do_not_wait_for_killed_broker(tmp_path: Path) -> None:
+    """Several wait to send acknowledgements: all return when it is killed."""
     async with frozen_broker(tmp_path) as (server, waiting):
         server.kill()
         _, stuck = await asyncio.wait(waiting, timeout=60)
@@ -71,8 +71,8 @@ async def test_who_sends_does_not_wait_for_a_broker_that_is_gone(tmp_path: Path)
         assert not stuck
 
 
-async def test_who_sends_to_a_frozen_broker_can_be_cancelled(tmp_path: Path) -> None:
-    """nats-py drops a cancellation there, and the task would go on forever."""
+async def test_sender_to_frozen_broker_can_be_cancelled(tmp_path: Path) -> None:
+    """nats-py drops a cancellation there, and the task would run forever."""
     async with frozen_broker(tmp_path) as (_, waiting):
         for task in waiting:
             task.cancel()
@@ -102,15 +102,15 @@ use = "null"
 def bridge(
     tmp_path: Path, recipe: str, broker_port: int, *arguments: str
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run ``ccpipe bridge``; it says what it does in the file ``said``."""
+    """Run ``ccpipe bridge``; it logs to ``bridge.log``."""
     (tmp_path / "r.toml").write_text(recipe)
     environ = environment(
         CCPIPE_BUS__SERVERS=f"nats://127.0.0.1:{broker_port}",
         CCPIPE_CLUSTER="c", XDG_STATE_HOME=str(tmp_path),
     )  # fmt: skip
-    with (tmp_path / "said").open("wb") as said:
+    with (tmp_path / "bridge.log").open("wb") as log:
         process = subprocess.Popen(
-            command("bridge", tmp_path / "r.toml", *arguments), env=environ, stderr=said
+            command("bridge", tmp_path / "r.toml", *arguments), env=environ, stderr=log
         )
     try:
         yield process
@@ -119,12 +119,12 @@ def bridge(
         process.wait()
 
 
-async def until_said(tmp_path: Path, text: str) -> None:
-    await eventually(lambda: text in (tmp_path / "said").read_text())
+async def until_logged(tmp_path: Path, text: str) -> None:
+    await eventually(lambda: text in (tmp_path / "bridge.log").read_text())
 
 
 async def until_reading(tmp_path: Path, connection: Connection) -> None:
-    await until_said(tmp_path, "the stream ccpipe-c stores")
+    await until_logged(tmp_path, "the stream ccpipe-c stores")
     async with asyncio.timeout(60):
         while True:
             with contextlib.suppress(NotFoundError):
@@ -139,20 +139,20 @@ async def ends(process: "subprocess.Popen[bytes]", *codes: int) -> None:
 
 
 @pytest.mark.parametrize("moment", ["always", "again"])
-async def test_a_bridge_into_an_absent_broker_ends(tmp_path: Path, moment: str) -> None:
-    """It is absent at the start, and at SIGTERM still or again, while a request waits."""
+async def test_bridge_to_absent_broker_ends(tmp_path: Path, moment: str) -> None:
+    """Absent from the start, and at SIGTERM still or again, while a request waits."""
     port, listen = free_port(), free_port()
     with bridge(tmp_path, FROM_HTTP.format(port=listen), port) as process:
-        await until_listening(listen, process, tmp_path / "said")
+        await until_listening(listen, process, tmp_path / "bridge.log")
         if moment == "again":
             with broker(tmp_path, port) as server:
                 await until_listening(port, server, tmp_path / "log")
                 assert await post(listen) == 204
-            await until_said(tmp_path, "is lost")
+            await until_logged(tmp_path, "is lost")
         sending = asyncio.create_task(post(listen))
         await asyncio.wait({sending}, timeout=1)
         process.terminate()
-        await ends(process, 0, EX_UNAVAILABLE)  # the first where the request came too late
+        await ends(process, 0, EX_UNAVAILABLE)  # 0 if the request was too late
         assert await sending == 503
 
 
@@ -165,10 +165,8 @@ async def post(port: int) -> int:
 
 
 @pytest.mark.parametrize("moment", ["before", "at", "after"])
-async def test_a_bridge_does_not_wait_for_a_broker_to_drain_from(
-    tmp_path: Path, moment: str
-) -> None:
-    """The broker is killed before it is told to end, at that moment, or while it drains."""
+async def test_bridge_does_not_wait_for_killed_broker_to_drain(tmp_path: Path, moment: str) -> None:
+    """The broker is killed before SIGTERM, at the same time, or during the drain."""
     port = free_port()
     with broker(tmp_path, port) as server:
         await until_listening(port, server, tmp_path / "log")
@@ -183,23 +181,23 @@ async def test_a_bridge_does_not_wait_for_a_broker_to_drain_from(
                     server.kill()
             server.kill()
             if moment == "before":
-                await until_said(tmp_path, "is lost")
+                await until_logged(tmp_path, "is lost")
             if moment != "after":
                 process.terminate()
             await ends(process)
-            assert "its messages will be read later" in (tmp_path / "said").read_text()
+            assert "its messages will be read later" in (tmp_path / "bridge.log").read_text()
 
 
-async def test_a_bridge_for_a_time_ends_though_no_broker_ever_came(tmp_path: Path) -> None:
+async def test_bridge_with_duration_ends_without_broker(tmp_path: Path) -> None:
     """``--for`` counts from the start."""
     with bridge(tmp_path, FROM_NATS, free_port(), "--for", "1s") as process:
         await ends(process)
 
 
-async def test_a_bridge_ends_with_acknowledgements_that_a_frozen_broker_does_not_take(
+async def test_bridge_ends_with_acknowledgements_frozen_broker_does_not_read(
     tmp_path: Path,
 ) -> None:
-    """Of messages of one line; the broker is frozen amid them and then killed."""
+    """For messages of one line; the broker is frozen among them and then killed."""
     port = free_port()
     with broker(tmp_path, port) as server:
         await until_listening(port, server, tmp_path / "log")
@@ -216,10 +214,10 @@ async def test_a_bridge_ends_with_acknowledgements_that_a_frozen_broker_does_not
                 await ends(process)
 
 
-async def test_a_half_open_connection_is_noticed_and_told(
+async def test_half_open_connection_is_detected_and_logged(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Though bytes wait that the server never takes; and it goes on when the server does."""
+    """Though bytes wait that the server never reads; it continues when the server does."""
     monkeypatch.setattr("ccpipe.bus.nats.connection.PING_SECONDS", 0.2)
     telemetry = Telemetry()
     async with Connection(Bus(servers=[nats_server.url]), name="t", telemetry=telemetry) as bus:
@@ -235,8 +233,8 @@ async def test_a_half_open_connection_is_noticed_and_told(
         await bus.flush()
 
 
-async def test_leaving_does_not_wait_for_a_frozen_server(nats_server: NatsServer) -> None:
-    """What could not be sent is given up: the records are safe elsewhere by then."""
+async def test_closing_does_not_wait_for_frozen_server(nats_server: NatsServer) -> None:
+    """Unsent data are discarded: the records are safe elsewhere by then."""
     connection = Connection(Bus(servers=[nats_server.url]), name="t", telemetry=Telemetry())
     await connection.__aenter__()
     async with frozen(nats_server.pid):
@@ -249,10 +247,10 @@ async def test_leaving_does_not_wait_for_a_frozen_server(nats_server: NatsServer
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["publish", "bridge"])
-async def test_a_process_ends_though_the_broker_is_frozen(
+async def test_process_ends_while_broker_is_frozen(
     nats_server: NatsServer, tmp_path: Path, name: str
 ) -> None:
-    """SIGTERM: a publisher's spool has what it held; a bridge leaves it to its successor."""
+    """On SIGTERM a publisher writes its records to the spool; a bridge leaves its to the next."""
     recipe = tmp_path / "r.toml"
     out = tmp_path / "out"
     recipe.write_text(f"""

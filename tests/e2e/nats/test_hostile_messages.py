@@ -1,6 +1,6 @@
-"""One message that breaks the protocol costs itself, on every way that a message takes.
+"""A message that violates the protocol affects no other one, on any path.
 
-With nats-py's own parser any of them ended the read loop: whoever received it stood still for good.
+With nats-py's own parser any of them ended the read loop: its receiver stopped permanently.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class Hostile(NamedTuple):
 
     name: str
     subject: bytes
-    """What follows the cluster's name."""
+    """The subject after the cluster's name."""
     header: bytes
     flaw: str
     """Why it becomes a dead letter; empty where its payload is good and is stored."""
@@ -111,10 +111,10 @@ async def bridge(source: NatsSource, *translators: Any) -> AsyncIterator[ListSin
 
 
 @pytest.mark.parametrize("durable", ["hostile", ""])
-async def test_a_bridge_stores_the_good_and_keeps_the_flawed(
+async def test_bridge_stores_good_and_keeps_malformed_messages(
     nats_server: NatsServer, site: Site, durable: str
 ) -> None:
-    """A flawed message is a dead letter with its reason, its subject and all its bytes."""
+    """A malformed one is a dead letter with its reason, its subject and all its bytes."""
     good = [float(n) for n, message in enumerate(MESSAGES) if not message.flaw]
     telemetry = Telemetry()
     source = NatsSource(site=site, telemetry=telemetry, durable=durable)
@@ -144,10 +144,9 @@ async def test_a_bridge_stores_the_good_and_keeps_the_flawed(
         assert headers["Ccpipe-Origin"] == origin
 
 
-async def test_what_waited_for_a_bridge_does_not_wedge_it(
+async def test_stored_hostile_messages_do_not_block_restarted_bridge(
     nats_server: NatsServer, site: Site
 ) -> None:
-    """Hostile messages that are in the stream already do not stop a bridge that starts again."""
     telemetry = Telemetry()
     first = NatsSource(site=site, telemetry=telemetry, durable="d")
     async with bridge(first):
@@ -157,10 +156,10 @@ async def test_what_waited_for_a_bridge_does_not_wedge_it(
         await eventually(lambda: 2000 in values(sink.written))
 
 
-async def test_a_subscriber_hears_the_good_and_counts_the_flawed(
+async def test_subscriber_receives_good_and_counts_malformed_messages(
     nats_server: NatsServer, site: Site
 ) -> None:
-    """Nobody who asked for messages is given one that breaks the protocol."""
+    """No caller receives a message that violates the protocol."""
     telemetry, heard = Telemetry(), list[Delivery]()
     async with Connection(site.bus, name="t", telemetry=telemetry) as bus:
         await bus.subscribe("fox%2Etest.>", heard.append)
@@ -172,10 +171,10 @@ async def test_a_subscriber_hears_the_good_and_counts_the_flawed(
     assert count == len(FLAWED)
 
 
-async def test_one_callback_that_fails_does_not_cost_the_next_message(
+async def test_failing_callback_does_not_lose_next_message(
     nats_server: NatsServer, site: Site
 ) -> None:
-    """The error is counted; messages that came with it are still delivered."""
+    """The error is counted; messages received with it are still delivered."""
     telemetry, heard = Telemetry(), list[bytes]()
 
     def receive(delivery: Delivery) -> None:
@@ -192,8 +191,10 @@ async def test_one_callback_that_fails_does_not_cost_the_next_message(
     assert telemetry.total(telemetry.bus_errors) == 1
 
 
-async def test_nats_py_s_own_subscriptions_survive_too(nats_server: NatsServer, site: Site) -> None:
-    """Its replies and iterators take the same way; requests go on being answered."""
+async def test_nats_py_subscriptions_survive_hostile_messages(
+    nats_server: NatsServer, site: Site
+) -> None:
+    """Its replies and iterators use the same reader; requests are still answered."""
     reported: list[Exception] = []
 
     async def report(error: Exception) -> None:
@@ -219,10 +220,10 @@ async def test_nats_py_s_own_subscriptions_survive_too(nats_server: NatsServer, 
     assert len(reported) == 3
 
 
-async def test_a_request_with_a_hostile_reply_subject_stalls_no_node(
+async def test_request_with_hostile_reply_subject_does_not_block_node(
     nats_server: NatsServer, site: Site
 ) -> None:
-    """It is not answered, for nobody knows where to; the next one is."""
+    """It has no valid address for a reply; the next request is answered."""
     telemetry = Telemetry()
     async with (
         Connection(site.bus, name="node", telemetry=telemetry) as bus,
@@ -246,8 +247,10 @@ async def test_a_request_with_a_hostile_reply_subject_stalls_no_node(
 
 
 @pytest.mark.parametrize("words", [["-o", "line"], ["--job", "7"]])
-async def test_tail_shows_the_good_and_goes_on(nats_server: NatsServer, words: list[str]) -> None:
-    """It does not stop at any of them, nor at JSON that no decoder follows to its end."""
+async def test_tail_shows_good_messages_and_continues(
+    nats_server: NatsServer, words: list[str]
+) -> None:
+    """It does not stop at any of them, nor at JSON that is nested too deeply to decode."""
     process = await asyncio.create_subprocess_exec(
         *command("tail", "--server", nats_server.url, *words, "--count", "1"),
         *("--for", "500s", *([] if "--job" in words else ["--name", "end"])),
@@ -270,10 +273,8 @@ async def test_tail_shows_the_good_and_goes_on(nats_server: NatsServer, words: l
     assert b"n1" in out
 
 
-async def test_a_job_event_that_nests_too_deeply_costs_itself(
-    nats_server: NatsServer, site: Site
-) -> None:
-    """A bridge that learns of jobs from other sources' events goes on to the next message."""
+async def test_too_deeply_nested_job_event_is_skipped(nats_server: NatsServer, site: Site) -> None:
+    """A bridge that reads jobs from other sources' events continues with the next message."""
     source = NatsSource(site=site, telemetry=Telemetry(), durable="jobs", subjects=["events"])
     good = b'other,cluster=fox.test,hostname=n1,type=node event="1" 1740000000\n'
     subjects = (b"fox%2Etest.events.job", b"fox%2Etest.events.other")
@@ -286,8 +287,8 @@ async def test_a_job_event_that_nests_too_deeply_costs_itself(
     assert values(sink.written) == ["1"]
 
 
-async def test_bad_lines_leave_others_their_turns(site: Site, nats_server: NatsServer) -> None:
-    """Between messages of nothing but bad lines heartbeats, signals and ``/health`` go on."""
+async def test_bad_lines_do_not_block_other_tasks(site: Site, nats_server: NatsServer) -> None:
+    """Between messages of bad lines only, heartbeats, signals and ``/health`` still work."""
     turns, seen = 0, []
 
     async def tick() -> None:

@@ -1,4 +1,4 @@
-"""Bridges of one recipe as processes: they come, go and are killed, and nothing is lost."""
+"""Bridges of one recipe as processes: they start, end and are killed, and nothing is lost."""
 
 import asyncio
 import contextlib
@@ -60,9 +60,9 @@ class Bridges:
         self.running.append(process)
 
     def end(self, process: subprocess.Popen[bytes], how: signal.Signals) -> None:
-        """Send a signal to one and wait until it has ended; asked to end, it must end well.
+        """Send a signal to one and wait until it has ended; after SIGTERM it must succeed.
 
-        One that has only just begun ends by the signal itself.
+        One that has only just started is killed by the signal itself.
         """
         self.running.remove(process)
         process.send_signal(how)
@@ -115,8 +115,8 @@ async def until_unacknowledged(site: Site, count: int) -> None:
             found = sum([each.num_ack_pending async for each in consumers])
 
 
-async def test_a_node_is_read_in_order_after_a_kill(tmp_path: Path, site: Site) -> None:
-    """The next process prints first what the killed one had got and not written, then the rest."""
+async def test_node_is_read_in_order_after_kill(tmp_path: Path, site: Site) -> None:
+    """The next process first prints what the killed one had read and not written."""
     wanted = partitioned(site, 4)
     with bridges(tmp_path, wanted, '[sink]\nuse = "stdout"\n') as running:
         running.start(CCPIPE_BATCH__AGE="1h")
@@ -130,8 +130,8 @@ async def test_a_node_is_read_in_order_after_a_kill(tmp_path: Path, site: Site) 
 
 
 @pytest.mark.long
-async def test_two_share_and_one_goes_on(tmp_path: Path, site: Site) -> None:
-    """Each process has each node's values without a step back, whoever is killed meanwhile."""
+async def test_two_processes_share_and_one_continues(tmp_path: Path, site: Site) -> None:
+    """Each process sees each node's values in order, whichever is killed meanwhile."""
     wanted = partitioned(site, 4)
     await publish(wanted, 0)
     with bridges(tmp_path, wanted, '[sink]\nuse = "stdout"\n') as running:
@@ -152,8 +152,8 @@ def _pairs(seen: list[dict[str, list[int]]]) -> set[tuple[str, int]]:
 
 
 @pytest.mark.long
-async def test_what_killed_bridges_write_is_stored_once(tmp_path: Path, site: Site) -> None:
-    """Of bridges that write into the same files six are killed and four asked to end."""
+async def test_killed_bridges_store_each_record_once(tmp_path: Path, site: Site) -> None:
+    """Of bridges that write to the same files six are killed and four stopped."""
     wanted = partitioned(site, 4)
     chance = random.Random()
     directory = tmp_path / "parquet"
@@ -165,7 +165,7 @@ async def test_what_killed_bridges_write_is_stored_once(tmp_path: Path, site: Si
         for how in [*[signal.SIGKILL] * 6, *[signal.SIGTERM] * 4]:
             await publish(wanted, published, 15)
             published += 15
-            await asyncio.sleep(2 * chance.random())  # the moment is what this test varies
+            await asyncio.sleep(2 * chance.random())  # the time is random
             killed = how == signal.SIGKILL  # one that has just started cannot end well yet
             process = chance.choice(running.running) if killed else running.running[0]
             await asyncio.to_thread(running.end, process, how)

@@ -67,7 +67,7 @@ def samples(round_: int) -> list[list[Any]]:
 
 
 def aggregate() -> HoldingTranslator[Any, Any]:
-    """Add up the parts of a node, which come in two messages."""
+    """Add up the parts of a node, which arrive in two messages."""
     return Aggregate(function="sum", of="hwthread", per="node", minimum=4, hold=Duration(60))
 
 
@@ -95,7 +95,7 @@ def shared(site: Site, codec: Codec[Any]) -> NatsSource:
 async def bridge(
     site: Site, translator: Translator[Any, Any], codec: Codec[Any]
 ) -> AsyncIterator[ListSink]:
-    """Run a bridge until it is left; what its translator still holds is then written."""
+    """Run a bridge until it is left; records that its translator withholds are then written."""
     sink, limits = ListSink(), Limits(age=0.05)
     async with running(shared(site, codec), sink, translators=[translator], limits=limits):
         yield sink
@@ -107,8 +107,8 @@ def with_nodes(site: Site) -> Site:
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_two_give_what_one_gives(site: Site, case: str) -> None:
-    """Each sees all messages of its nodes: what is held of a node meets what comes later."""
+async def test_two_processes_give_same_result_as_one(site: Site, case: str) -> None:
+    """Each sees all messages of its nodes: withheld records meet later ones of the node."""
     make, records, type_, codec = CASES[case]
     wanted = with_nodes(partitioned(site, 4))
     alone, passed = make(), list[bytes]()
@@ -126,8 +126,8 @@ async def test_two_give_what_one_gives(site: Site, case: str) -> None:
     assert sorted(as_lines(two[0].written + two[1].written)) == sorted(expected)
 
 
-async def test_where_nodes_are_not_told_apart_a_second_process_is_refused(site: Site) -> None:
-    """Without partitions parts of one node would come to both."""
+async def test_second_process_is_refused_without_partitions(site: Site) -> None:
+    """Both would get parts of one node."""
     async with bridge(site, aggregate(), LineCodec()) as first:
         async with NatsSink(site=site, telemetry=Telemetry()) as sink:
             await sink.write(to_lines(parts(0)[0]))

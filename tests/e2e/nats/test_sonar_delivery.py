@@ -63,8 +63,8 @@ def fox(site: Site) -> Site:
     return Site(cluster="fox.no", hostname="n1", bus=Bus(servers=site.bus.servers))
 
 
-async def test_envelopes_travel_whole_and_in_order(site: Site) -> None:
-    """Each is a message of its own on the subject of its type; nothing of it is lost."""
+async def test_envelopes_arrive_complete_and_in_order(site: Site) -> None:
+    """Each is one message on the subject of its type; nothing of it is lost."""
     await publish(fox(site), SAMPLE, JOBS, ERROR)
     assert (await read(fox(site), 3))[0] == [SAMPLE, JOBS, ERROR]
     client = await nats.connect(site.bus.servers[0])
@@ -78,7 +78,7 @@ async def test_envelopes_travel_whole_and_in_order(site: Site) -> None:
     await client.close()
 
 
-async def test_what_is_no_envelope_is_a_dead_letter_and_the_rest_goes_on(site: Site) -> None:
+async def test_invalid_envelope_is_dead_letter_and_others_arrive(site: Site) -> None:
     """With its path and rule, its subject, and its own bytes."""
     await publish(fox(site), SAMPLE)
     bad = encode(JOBS).replace(b'"job_id":7', b'"job_id":-7')
@@ -92,7 +92,7 @@ async def test_what_is_no_envelope_is_a_dead_letter_and_the_rest_goes_on(site: S
     assert letter.reason.startswith("$.data.attributes.slurm_jobs[0].job_id: ")
 
 
-async def test_the_profile_decides_on_the_numbers(site: Site) -> None:
+async def test_profile_determines_representation_of_numbers(site: Site) -> None:
     """Sonar's own time limits are seconds: written and read as such they stay the same."""
     job = SlurmJob(job_id=1, job_state="RUNNING", time_limit=ExtendedUint(90))
     bare = MetadataObject(producer="sonar", version="0.19.0")
@@ -105,7 +105,7 @@ async def test_the_profile_decides_on_the_numbers(site: Site) -> None:
     assert (await read(fox(site), 1, profile="sonar"))[0] == [envelope]
 
 
-async def test_there_and_back_through_the_broker(site: Site) -> None:
+async def test_envelopes_survive_conversion_to_lines_and_back(site: Site) -> None:
     """Two bridges: Sonar to lines, lines to Sonar. Nothing is lost, and all is acknowledged."""
     job = SlurmJob(
         job_id=8, job_state="RUNNING", user_name="ann", start_time=TIME, nodes=("c[1-2]",)

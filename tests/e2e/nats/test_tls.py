@@ -1,4 +1,4 @@
-"""TLS with a real server: nothing in clear where it is asked for, and refusals say TLS."""
+"""TLS with a real server: nothing in clear if TLS is required, and refusals name TLS."""
 
 import asyncio
 import contextlib
@@ -80,10 +80,10 @@ ASKING: list[Callable[[int, Path], Bus]] = [
 
 
 @pytest.mark.parametrize("asking", ASKING)
-async def test_a_server_without_tls_hears_nothing(
+async def test_client_sends_nothing_to_server_without_tls(
     authority: Authority, password: Path, asking: Callable[[int, Path], Bus]
 ) -> None:
-    """However TLS is asked for: not one byte is sent, above all no password."""
+    """However TLS is required: not one byte is sent, above all no password."""
     info = b'INFO {"server_id":"x","version":"2.12.0","max_payload":1048576,"headers":true}\r\n'
     async with eavesdropper(info) as (port, heard):
         bus = msgspec.structs.replace(asking(port, authority.file), password_file=str(password))
@@ -92,10 +92,10 @@ async def test_a_server_without_tls_hears_nothing(
         assert heard == b""
 
 
-async def test_a_connection_that_is_made_again_is_held_to_tls_too(
+async def test_reconnection_requires_tls(
     authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A server that comes back without TLS gets nothing; one with TLS is used again."""
+    """A server restarted without TLS receives nothing; one with TLS is used again."""
     tls = f"tls {{ {authority.server()} }}"
     async with nats_daemon(tmp_path, tls) as port:
         connection = Connection(
@@ -113,23 +113,23 @@ async def test_a_connection_that_is_made_again_is_held_to_tls_too(
 
 
 @pytest.mark.parametrize("tls", ["auto", "require"])
-async def test_tls_works(authority: Authority, tmp_path: Path, tls: str) -> None:
-    """With the site's own authority; also where the server only offers it."""
+async def test_client_connects_with_tls(authority: Authority, tmp_path: Path, tls: str) -> None:
+    """With the site's own authority; also if the server only offers TLS."""
     for offer in ("", "allow_non_tls: true\n"):
         configuration = f"{offer}tls {{ {authority.server()} }}"
         async with nats_daemon(tmp_path, configuration) as port:
             await check(bus_of(port, ca_file=str(authority.file), tls=tls), Telemetry())
 
 
-async def test_tls_first(authority: Authority, tmp_path: Path) -> None:
-    """A server with ``handshake_first`` says nothing before TLS."""
+async def test_client_supports_handshake_first(authority: Authority, tmp_path: Path) -> None:
+    """A server with ``handshake_first`` sends nothing before TLS."""
     tls = f"tls {{ {authority.server()}, handshake_first: true }}"
     async with nats_daemon(tmp_path, tls) as port:
         await check(bus_of(port, ca_file=str(authority.file), tls="first"), Telemetry())
 
 
-async def test_a_wrong_authority_is_refused(authority: Authority, tmp_path: Path) -> None:
-    """The words say TLS, what is wrong, and which key of the configuration decides."""
+async def test_client_refuses_unknown_authority(authority: Authority, tmp_path: Path) -> None:
+    """The error names TLS, the problem and the configuration key."""
     trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
     async with nats_daemon(tmp_path, f"tls {{ {authority.server()} }}") as port:
         for bus in (bus_of(port, ca_file=str(tmp_path / "other.pem")), bus_of(port, "tls")):
@@ -137,15 +137,17 @@ async def test_a_wrong_authority_is_refused(authority: Authority, tmp_path: Path
                 await check(bus, Telemetry())
 
 
-async def test_a_wrong_host_is_refused(authority: Authority, tmp_path: Path) -> None:
-    """A good certificate of another server is no good here."""
+async def test_client_refuses_certificate_of_another_host(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """Although it is valid."""
     async with nats_daemon(tmp_path, f"tls {{ {authority.server('elsewhere.test')} }}") as port:
         with pytest.raises(DeniedError, match="TLS: .*mismatch"):
             await check(bus_of(port, ca_file=str(authority.file)), Telemetry())
 
 
-async def test_an_expired_certificate_is_refused(authority: Authority, tmp_path: Path) -> None:
-    """Yesterday's certificate says that it has expired."""
+async def test_client_refuses_expired_certificate(authority: Authority, tmp_path: Path) -> None:
+    """The error reports that it has expired."""
     yesterday = dt.datetime.now(dt.UTC) - dt.timedelta(days=1)
     tls = authority.server(until=yesterday)
     async with nats_daemon(tmp_path, f"tls {{ {tls} }}") as port:
@@ -153,10 +155,10 @@ async def test_an_expired_certificate_is_refused(authority: Authority, tmp_path:
             await check(bus_of(port, ca_file=str(authority.file)), Telemetry())
 
 
-async def test_a_server_that_asks_for_our_certificate(
+async def test_client_presents_its_certificate(
     authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With one we are let in; without one the reason is told."""
+    """The server accepts it; without one the reason is reported."""
     caplog.set_level(logging.WARNING)
     ours = authority.ca.issue_cert("node.test")
     ours.cert_chain_pems[0].write_to_path(tmp_path / "ours.pem")
@@ -170,7 +172,7 @@ async def test_a_server_that_asks_for_our_certificate(
             await check(bus_of(port, ca_file=str(authority.file)), Telemetry())
 
 
-def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    """A mistake of the configuration, before anything starts."""
+def test_unreadable_files_are_named(tmp_path: Path) -> None:
+    """As a configuration error, before anything starts."""
     with pytest.raises(ConfigError, match="bus.ca_file"):
         Connection(Bus(ca_file=str(tmp_path / "none")), name="t", telemetry=Telemetry())

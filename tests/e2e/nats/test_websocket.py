@@ -44,10 +44,10 @@ async def failing_handshakes(port: int) -> AsyncIterator[asyncio.Semaphore]:
         yield count
 
 
-async def test_websocket_comes_back_after_failed_tls_handshakes(
+async def test_websocket_reconnects_after_failed_tls_handshakes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A proxy that answers before the server behind it costs attempts, not the connection."""
+    """As with a proxy that accepts connections before the server behind it."""
     tls, port = certificates(tmp_path), free_port()
     bus = Bus(servers=[f"wss://localhost:{port}"], ca_file=str(tls.ca))
     seen: list[Delivery] = []
@@ -69,7 +69,7 @@ async def test_websocket_comes_back_after_failed_tls_handshakes(
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-async def test_websocket_whose_first_handshake_fails_is_an_error_in_words(tmp_path: Path) -> None:
+async def test_websocket_with_failing_first_handshake_is_error(tmp_path: Path) -> None:
     """At the start it is a configuration that cannot work, as over ``tls://``."""
     tls, port = certificates(tmp_path), free_port()
     bus = Bus(servers=[f"wss://localhost:{port}"], ca_file=str(tls.ca))

@@ -1,7 +1,7 @@
-"""The real collectors on this machine, beside programs that measure the same by themselves.
+"""The real collectors on this machine, compared with programs that measure the same.
 
-The other program runs between two readings of ours: what it says must lie between them, or within
-a tolerance that each test states.
+The other program runs between two readings of ours: its value must be between them, or within
+the tolerance of the test.
 """
 
 import json
@@ -31,7 +31,7 @@ def printed(name: str, package: str, *words: str) -> str:
 
 
 def test_memory_agrees_with_free() -> None:
-    """Totals exactly; what changes meanwhile within 5 % of the memory."""
+    """Totals exactly; values that change meanwhile within 5 % of the memory."""
     collector = Memory()
     before = reported(collector.collect(1))
     head, memory, swap, *_ = (line.split() for line in printed("free", "procps", "-b").splitlines())
@@ -52,7 +52,7 @@ def test_memory_agrees_with_free() -> None:
 
 
 def test_load_agrees_with_uptime() -> None:
-    """Exactly what the kernel said just before, or just after: it reckons anew every 5 s."""
+    """Exactly the kernel's value just before, or just after: it is updated every 5 s."""
     collector = Load()
     before = reported(collector.collect(1))
     averages = printed("uptime", "procps").rpartition("load average:")[2].split(",")
@@ -64,10 +64,10 @@ def test_load_agrees_with_uptime() -> None:
 
 
 def test_processor_time_agrees_with_vmstat() -> None:
-    """Shares of user, system and idle time, within what may have passed between the readings.
+    """Shares of user, system and idle time, within the uncertainty of the interval.
 
-    vmstat counts from a little before us to a little after us; its share can differ from ours by
-    the share of that time at most, and by 2 ticks of each hardware thread at each end.
+    vmstat counts from slightly before to slightly after us; its share can differ from ours by the
+    share of that time at most, and by 2 ticks of each hardware thread at each end.
     """
     collector, hwthreads = Cpu(), os.cpu_count() or 1
     begun = time.monotonic()
@@ -105,9 +105,9 @@ def _ticks() -> dict[str, int]:
 
 
 def test_disks_agree_with_iostat(tmp_path: Path) -> None:
-    """What was read and written meanwhile: at least what we saw between, at most what around.
+    """Bytes read and written: at least our inner difference, at most our outer one.
 
-    iostat counts in KiB from the start and rounds, so that 2 KiB do not count.
+    iostat counts in KiB from the start and rounds, so a difference of 2 KiB is allowed.
     """
     collector = Disk()
     list(collector.collect(1))
@@ -140,7 +140,7 @@ def _iostat() -> dict[str, dict[str, int]]:
 
 
 def test_capacity_agrees_with_df() -> None:
-    """Sizes exactly; what is free within 1 % of the size."""
+    """Sizes exactly; free space within 1 % of the size."""
     collector = Disk()
     list(collector.collect(1))
     before = reported(collector.collect(1))
@@ -156,8 +156,8 @@ def test_capacity_agrees_with_df() -> None:
         assert min(free) - 0.01 * size <= size - used <= max(free) + 0.01 * size
 
 
-def test_traffic_agrees_with_the_interfaces_own_files() -> None:
-    """``/sys/class/net/*/statistics`` counts the same, from another place in the kernel."""
+def test_traffic_agrees_with_statistics_of_interfaces() -> None:
+    """``/sys/class/net/*/statistics`` is another source in the kernel."""
     collector = Network(exclude=[])
     before = reported(collector.collect(1))
     files = {
@@ -177,7 +177,7 @@ def test_traffic_agrees_with_the_interfaces_own_files() -> None:
 
 
 def test_processes_agree_with_ps() -> None:
-    """As many as ps lists, within 20 and a tenth: they come and go."""
+    """The number that ps lists, within 20 plus 10 %, as processes start and end."""
     collector = Processes()
     before = reported(collector.collect(1))
     listed = len(printed("ps", "procps", "-e", "-o", "pid=").splitlines())

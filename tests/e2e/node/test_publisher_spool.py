@@ -39,10 +39,10 @@ async def start(
         """
     )
     home = {"XDG_STATE_HOME": str(directory), "CCPIPE_CONFIG": str(config), **environ}
-    with (directory / "stderr").open("ab") as said:
+    with (directory / "stderr").open("ab") as stderr:
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", "ccpipe", "publish",
-            stderr=said, env=environment(**home), preexec_fn=die_with_parent,
+            stderr=stderr, env=environment(**home), preexec_fn=die_with_parent,
         )  # fmt: skip
 
 
@@ -70,8 +70,8 @@ async def times(server: NatsServer) -> list[int]:
     ]
 
 
-async def test_what_was_sampled_without_a_broker_outlives_a_kill(tmp_path: Path) -> None:
-    """It comes with the next publisher's start, before that one's own samples, each slot once."""
+async def test_samples_taken_without_broker_survive_kill(tmp_path: Path) -> None:
+    """The next publisher sends them first, before its own samples, each slot once."""
     (tmp_path / "nats").mkdir()
     server = NatsServer(tmp_path / "nats", port=free_port())
     process = await start(server, tmp_path)
@@ -92,7 +92,7 @@ async def test_what_was_sampled_without_a_broker_outlives_a_kill(tmp_path: Path)
     assert found == sorted(set(found))
 
 
-async def test_stopped_with_a_frozen_broker_it_writes_what_it_holds(
+async def test_publisher_stopped_with_frozen_broker_spools_its_samples(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
     """SIGTERM leaves everything in the spool; nothing is lost, and nothing is a dead letter."""
@@ -110,8 +110,8 @@ async def test_stopped_with_a_frozen_broker_it_writes_what_it_holds(
     assert not (tmp_path / "ccpipe" / "dead.lp").exists()
 
 
-async def test_publisher_names_the_setting_when_the_server_has_no_jetstream(tmp_path: Path) -> None:
-    """Nothing is published unconfirmed unless that is set; then the spool is, too."""
+async def test_publisher_names_setting_if_server_lacks_jetstream(tmp_path: Path) -> None:
+    """Nothing is published without acknowledgement unless configured; then the spool is, too."""
     async with nats_daemon(tmp_path, "") as port:
         url = f"nats://127.0.0.1:{port}"
         client = await nats.connect(url)
@@ -136,7 +136,7 @@ async def test_publisher_names_the_setting_when_the_server_has_no_jetstream(tmp_
 
 
 async def times_or_none(server: NatsServer) -> list[int]:
-    """Return the times in the stream, none where there is no stream yet."""
+    """Return the times in the stream, none if it does not exist yet."""
     try:
         return await times(server)
     except Exception as error:

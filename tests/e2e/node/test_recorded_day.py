@@ -21,11 +21,11 @@ Series = tuple[str, tuple[tuple[str, str], ...]]
 
 
 @pytest.mark.long
-def test_slots_follow_each_other_and_memory_stays(tmp_path: Path) -> None:
-    """On a clock that runs fast, with sleeps that last too long: each slot once, none late.
+def test_sampler_keeps_slots_and_memory_on_fast_clock(tmp_path: Path) -> None:
+    """With sleeps that last too long, each slot is sampled once, and none is late.
 
-    After the first half, Python's objects take no more room: 80 blocks of memory may come and go
-    with what else the process does, where a single object kept in each slot would be 96.
+    After the first half, Python's objects take no more memory: 80 blocks are allowed for other
+    work of the process, where a single object kept in each slot would be 96.
     """
     clocks = Clocks(fast=1e-4, oversleep=0.02)
     day = live(tmp_path, CYCLES * READINGS, clocks=clocks, jitter=0.2)
@@ -35,7 +35,7 @@ def test_slots_follow_each_other_and_memory_stays(tmp_path: Path) -> None:
     assert day.sizes[-1] - day.sizes[CYCLES // 2 - 1] <= 80
 
 
-def test_each_cycle_says_the_same(tmp_path: Path) -> None:
+def test_cycles_give_same_values(tmp_path: Path) -> None:
     """Every series, in the same slots with the same value: nothing is lost, late or added up."""
     cycles: list[dict[tuple[int, Series], Value]] = [{} for _ in range(3)]
     seen = 0
@@ -67,8 +67,8 @@ def _of_this_machine(name: str) -> bool:
 
 
 @pytest.mark.long
-def test_the_recording_is_small_and_of_many_moments(tmp_path: Path) -> None:
-    """Below 300 KB; time goes on from reading to reading, and processes come and go."""
+def test_recording_is_small_and_covers_many_times(tmp_path: Path) -> None:
+    """Below 300 KB; time advances between readings, and processes start and end."""
     (packed,) = RECORDED.glob("*.txt.xz")
     assert packed.stat().st_size < 300_000
     readings = unpack(packed, tmp_path)

@@ -54,16 +54,16 @@ class Handler(BaseHTTPRequestHandler):
         try:
             super().handle()
         except OSError:
-            pass  # whoever asked has given up meanwhile
+            pass  # the client has timed out meanwhile
 
 ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
-"""A server that answers every request alike: what the stores keep is not what is tested here."""
+"""A server with the same response to every request: stored data are not tested here."""
 
 
 @dataclass(frozen=True)
 class Stalling:
-    """A sink, and what its store does when it is told to."""
+    """A sink, and the functions that stop and resume its store."""
 
     sink: Sink[Any]
     stall: Callable[[], None]
@@ -96,7 +96,7 @@ def stopping(sink: Sink[Any], pid: int | None) -> Stalling:
 
 @contextlib.contextmanager
 def waking(stalling: Stalling) -> Iterator[Stalling]:
-    """Wake a store at the end, for one that stands still cannot be ended in order."""
+    """Resume a store at the end, since a stopped one cannot be shut down."""
     try:
         yield stalling
     finally:
@@ -170,9 +170,9 @@ async def nats(directory: Path) -> AsyncIterator[Stalling]:
 
 
 def locked(name: str, held: str, /, **options: Any) -> Open:
-    """Return what opens a sink of files, while somebody else holds the lock of one of them.
+    """Return a function that opens a sink of files while another process locks one of them.
 
-    A file server that is away keeps a write waiting in the same way: in the kernel, without end.
+    An unreachable file server blocks a write in the same way: in the kernel, without end.
     """
 
     @contextlib.asynccontextmanager
@@ -233,5 +233,5 @@ STORES: dict[str, Open] = {
 CANNOT_STALL = {
     "hdf5": "it writes below a directory that no other process locks",
     "null": "it keeps nothing",
-    "prometheus_scrape": "it is asked, and holds a bounded number of series",
+    "prometheus_scrape": "it is scraped, and keeps a bounded number of series",
 }

@@ -1,4 +1,4 @@
-"""A store that stands still: whatever the sink, what is held is bounded, and nothing is lost."""
+"""A hanging store: with any sink memory is bounded, and nothing is lost."""
 
 import asyncio
 import contextlib
@@ -27,9 +27,9 @@ NOON = 1_740_052_800
 LIMITS = Limits(bytes=2**21, memory=2**22, age=0.5, backoff=0.05)
 LARGEST_BATCH = 2**18
 SLACK = LIMITS.memory
-"""What a write needs beside the records that are held: joined, encoded, cut in halves."""
+"""Memory of a write in addition to its records: joined, encoded, cut in halves."""
 TRIES = 6
-"""How often a write fails before memory is looked at; what takes too long is halved each time."""
+"""How often a write fails before memory is measured; after a timeout it is halved each time."""
 
 
 def lines(number: int) -> Lines:
@@ -121,8 +121,8 @@ async def stand_still(stalling: Stalling, source: Endless, telemetry: Telemetry)
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", STORES)
-async def test_a_store_that_stands_still(name: str) -> None:
-    """Back-pressure reaches the source, tries leave nothing behind, and all of it is written."""
+async def test_memory_is_bounded_while_store_hangs(name: str) -> None:
+    """Back-pressure reaches the source, retries leave nothing behind, and all of it is written."""
     telemetry, stop = Telemetry(), asyncio.Event()
     # Not below pytest's directory: PostgreSQL runs as another user.
     with tempfile.TemporaryDirectory(prefix="ccpipe-stalled-") as directory:
@@ -150,6 +150,6 @@ def _timeout(sink: Sink[Any]) -> float:
     return own if own in (0.0, float("inf")) else 2 * float(TIMEOUT)
 
 
-def test_every_sink_is_here() -> None:
-    """A new sink is made to stand still too, or says why that cannot be."""
+def test_every_sink_is_tested_or_exempt() -> None:
+    """An exempt one has a reason why its store cannot hang."""
     assert {*STORES, *CANNOT_STALL} == {*entry_points("sinks")}

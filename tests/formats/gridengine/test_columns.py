@@ -1,4 +1,4 @@
-"""Accounting as columns: always what reading line by line gives, only faster."""
+"""Accounting as columns: always equal to reading line by line."""
 
 import json
 import math
@@ -50,37 +50,36 @@ def check(payload: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", [*SAMPLES, "derived/derived-malformed.jsonl"])
-def test_the_samples_are_the_same_as_columns(name: str) -> None:
-    """Every sample, whole: same rows, same rejected lines, same places."""
+def test_columns_equal_records_of_samples(name: str) -> None:
+    """Same rows, rejected lines and positions for every sample."""
     check((DATA / name).read_bytes())
 
 
-def test_empty_lines_among_usual_ones_count_as_lines() -> None:
-    """They are no records, and the lines after them still have their numbers."""
+def test_columns_count_empty_lines() -> None:
+    """They are not records, but later lines keep their numbers."""
     lines = (DATA / "accounting").read_bytes().splitlines(keepends=True)[4:8]
     for payload in (b"\n".join([*lines, b""]), b"\n" + lines[0], lines[0] + b"\n", b"\n"):
         check(payload)
 
 
 @given(st.lists(st.sampled_from(SAMPLES).flatmap(mutated), min_size=1, max_size=3).map(b"".join))
-def test_damaged_lines_are_the_same_as_columns(payload: bytes) -> None:
-    """Whatever is wrong with a line, both ways say the same of it."""
+def test_columns_equal_records_of_damaged_lines(payload: bytes) -> None:
+    """Both readers report the same errors."""
     check(payload)
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_the_same_as_columns(payload: bytes) -> None:
-    """No bytes raise anything."""
+def test_columns_equal_records_of_any_bytes(payload: bytes) -> None:
+    """No bytes raise an exception."""
     check(payload)
 
 
-def test_a_column_that_does_not_exist_is_named() -> None:
-    """A wrong name is an error at once."""
+def test_columns_reject_unknown_name() -> None:
     with pytest.raises(KeyError, match="cpus"):
         read_columns(b"", ["cpus"])
 
 
-def test_every_record_is_a_row_with_the_values_of_the_record() -> None:
+def test_columns_have_values_of_records() -> None:
     """Numbers, texts and times of the real file are in the columns of their names."""
     records = data("accounting").records
     table = from_records(records, SCHEMA.names)
@@ -92,21 +91,21 @@ def test_every_record_is_a_row_with_the_values_of_the_record() -> None:
     assert table["offset"].to_pylist() == [record.origin.offset for record in records]
 
 
-def test_the_place_of_a_record_is_not_among_the_default_columns() -> None:
-    """Line and offset come only where they are asked for."""
+def test_columns_omit_position_by_default() -> None:
+    """Line and offset are read only on request."""
     assert from_records([]).schema.names == list(COLUMNS)
     assert {"line", "offset"}.isdisjoint(COLUMNS)
 
 
-def test_usage_that_a_record_does_not_have_is_null() -> None:
+def test_columns_are_null_for_missing_usage() -> None:
     """Null is not 0: nothing was measured."""
     row = from_records([Accounting(job_number=1, usage={"eusage": {"mem": 0}})]).to_pylist()[0]
     assert (row["mem"], row["cpu"], row["ru_utime"]) == (0, None, None)
     assert (row["usage_json"], row["extra_json"]) == (None, None)
 
 
-def test_what_has_no_column_is_kept_as_json() -> None:
-    """Custom containers and names, texts among the usage, and unknown keys are in JSON."""
+def test_columns_keep_other_values_as_json() -> None:
+    """Custom containers and names, texts in the usage, and unknown keys are in JSON."""
     usage: dict[str, dict[str, Amount]] = {
         "eusage": {"cpu": 1.5, "watts": 3, "mem": "much"},
         "gpu": {"cpu": 2},
@@ -120,40 +119,39 @@ def test_what_has_no_column_is_kept_as_json() -> None:
     assert json.loads(row["extra_json"]) == {"colour": [1]}
 
 
-def test_bytes_that_are_not_utf8_become_replacement_characters() -> None:
-    """Arrow's strings cannot hold them; JSON columns escape them instead."""
+def test_columns_replace_invalid_utf8() -> None:
+    """Arrow's strings must be UTF-8; JSON columns escape the bytes instead."""
     record = Accounting(job_number=1, job_name="caf\udce9", extra={"x": "\udce9"})
     row = from_records([record]).to_pylist()[0]
     assert row["job_name"] == "caf\ufffd"
     assert row["extra_json"] == r'{"x":"\udce9"}'
 
 
-def test_the_variant_is_that_of_the_origin() -> None:
-    """Each row says in which format its record was written."""
+def test_columns_have_variant_of_origin() -> None:
     record = Accounting(job_number=1, origin=Origin(variant=Variant.UNIVA_52))
     assert from_records([record], ["variant"]).to_pylist() == [{"variant": "univa-52"}]
 
 
 @needs_kernel
-def test_usual_lines_take_the_kernels_fast_way() -> None:
-    """It leaves no line of the real file, and of the others only what they were made odd for."""
-    for name, odd in (("accounting", []), ("derived.jsonl", [0, 18, 19, 20])):
+def test_kernel_reads_usual_lines() -> None:
+    """All lines of the real file, and all others that were not made unusual."""
+    for name, unusual in (("accounting", []), ("derived.jsonl", [0, 18, 19, 20])):
         plain = plain_lines((DATA / name).read_bytes(), COLUMNS, 1, 0)
-        assert [each.line for each in plain.odd] == odd
+        assert [each.line for each in plain.unusual] == unusual
 
 
 @needs_kernel
 @pytest.mark.parametrize("category", ["-l h_rt=24:00:00,h_vmem=2G", "a:b:c:d:e:f:g:h", "-", "ü"])
-def test_colons_in_a_category_cost_the_kernel_nothing(category: str) -> None:
-    """A time that is written with colons is usual at many sites; so are 43 fields at old ones."""
+def test_kernel_reads_colons_in_category(category: str) -> None:
+    """Times with colons are common at many sites; so are 43 fields at old ones."""
     lines = [f"{CLASSIC}{category}:{TAIL}:3:1795170700", f"{CLASSIC}NONE:{TAIL}"]
     payload = "".join(f"{line}\n" for line in lines).encode()
     plain = plain_lines(payload, EVERYTHING, 1, 0)
-    assert plain.odd == []
+    assert plain.unusual == []
     assert rows(plain.table) == rows(from_records(read(payload).records, EVERYTHING))
 
 
-ODD = [
+UNUSUAL = [
     b"", b" 1", b"1 ", b"\t2", b"+1", b"-0", b"-1", b"0x10", b"1_0", b"00", b"007", b"1.", b".5",
     b"1.5", b"-1.5", b"1.0", b"1e3", b"1E-2", b"1e", b"1.e1", b"4e-7", b"1e400", b"1e-400", b"nan",
     b"inf", b"-inf", b"infinity", b"NULL", b"NONE", b"none", b"None", b"-", b"#", b"{", b"acct",
@@ -165,12 +163,12 @@ ODD = [
     "٣".encode(), "ü€😀".encode(), b"longer than eight bytes", b"fifteen bytes !",
     b"16 bytes and not", b"\xff", b"a\xffb", b"\xed\xa0\x80", b"\xc3", b"a" * 5000,
 ]  # fmt: skip
-"""What a field might hold."""
+"""Values of a field."""
 
 
-@given(st.lists(st.tuples(st.integers(0, 44), st.sampled_from(ODD)), max_size=2))
-def test_odd_lines_among_usual_ones_keep_their_order(edits: list[tuple[int, bytes]]) -> None:
-    """An odd line between others, colons in a category among them: the order is the file's."""
+@given(st.lists(st.tuples(st.integers(0, 44), st.sampled_from(UNUSUAL)), max_size=2))
+def test_columns_keep_order_of_unusual_lines(edits: list[tuple[int, bytes]]) -> None:
+    """Rows are in the order of the file."""
     usual = f"{CLASSIC}NONE:{TAIL}:0:0".encode()
     fields = usual.split(b":")
     for number, text in edits:
@@ -180,17 +178,23 @@ def test_odd_lines_among_usual_ones_keep_their_order(edits: list[tuple[int, byte
     check(b"\n".join(lines))
 
 
-def test_every_odd_value_in_every_field_is_the_same_as_columns() -> None:
-    """Whatever one field holds, all readers take it for the same or reject it."""
+def test_columns_equal_records_for_unusual_fields() -> None:
+    """All readers agree on any value of a field."""
     fields = f"{CLASSIC}-l h_rt=4:{TAIL}:0:0".encode().split(b":")
-    edited = [[*fields[:at], odd, *fields[at + 1 :]] for at in range(len(fields)) for odd in ODD]
+    edited = [
+        [*fields[:at], unusual, *fields[at + 1 :]]
+        for at in range(len(fields))
+        for unusual in UNUSUAL
+    ]
     check(b"".join(b":".join(each) + b"\n" for each in edited))
 
 
-def test_every_number_of_colons_in_a_category_is_the_same_as_columns() -> None:
-    """Texts, and numbers of a record that broke off, in lines of 43 and of 45 fields."""
+def test_columns_equal_records_for_any_colons_in_category() -> None:
+    """Texts, and numbers of a truncated record, in lines of 43 and of 45 fields."""
     categories = [part * count for count in range(14) for part in (":", "a:b", ":0", "1:2.5:-3")]
-    categories += [f"{odd.decode()}:{part}" for odd in ODD[:20] for part in categories[:8]]
+    categories += [
+        f"{unusual.decode()}:{part}" for unusual in UNUSUAL[:20] for part in categories[:8]
+    ]
     tails = (TAIL, f"{TAIL}:3:1795170700", f"{TAIL}:3", f"NONE:{TAIL}", f"0:{TAIL}:0:x")
     lines = (f"{CLASSIC}{category}:{tail}\n" for category in categories for tail in tails)
     check("".join(lines).encode())
@@ -204,7 +208,7 @@ STRINGS = [
     '"ü😀"'.encode(), b"null", b"true", b"[]", b"{}", b"[1]", b'{"a":1}', b'{"cpu":1}',
     b'{"cpu":1,}', b" 7", b"7 ",
 ]  # fmt: skip
-"""What a key might hold beside ``ODD``."""
+"""Further values of a JSON key."""
 
 
 def parts_of(line: str) -> tuple[dict[str, bytes], dict[str, dict[str, bytes]]]:
@@ -233,30 +237,30 @@ RARE = {
     "arid": b"3", "ar_submission_time": b"1795170750125000", "deleted_by": b'"anna@login1"',
 }  # fmt: skip
 WHOLE = {key: {**RARE, **TOP}[key] for key in KEYS if key != "usage"}
-"""Every key in its order."""
+"""Every key in order."""
 
 
 @needs_kernel
-def test_every_key_is_known_to_the_kernel() -> None:
-    """A line that has them all is plain; else the tests below would prove nothing."""
-    assert plain_lines(line_of(WHOLE, USAGE), COLUMNS, 1, 0).odd == []
+def test_kernel_reads_all_keys() -> None:
+    """A line with all keys is plain; otherwise the tests below would prove nothing."""
+    assert plain_lines(line_of(WHOLE, USAGE), COLUMNS, 1, 0).unusual == []
 
 
-def test_every_odd_value_of_every_key_is_the_same_as_columns() -> None:
-    """Whatever one key holds, also one that is new, all readers say the same of the line."""
+def test_columns_equal_records_for_unusual_json_values() -> None:
+    """All readers agree on any value of a key, known or not."""
     lines = []
-    for odd in ODD + STRINGS:
-        lines += [line_of({**WHOLE, key: odd}, USAGE) for key in (*WHOLE, "new")]
-        lines.append(written({**WHOLE, "usage": odd}) + b"\n")
+    for unusual in UNUSUAL + STRINGS:
+        lines += [line_of({**WHOLE, key: unusual}, USAGE) for key in (*WHOLE, "new")]
+        lines.append(written({**WHOLE, "usage": unusual}) + b"\n")
         for name, container in USAGE.items():
-            edited = [{**USAGE, name: {**container, key: odd}} for key in (*container, "new")]
+            edited = [{**USAGE, name: {**container, key: unusual}} for key in (*container, "new")]
             lines += [line_of(WHOLE, each) for each in edited]
     for start in range(0, len(lines), 500):
         check(b"".join(lines[start : start + 500]))
 
 
-def test_every_missing_key_is_the_same_as_columns() -> None:
-    """So it is where a key stands twice, or before another, or after the last."""
+def test_columns_equal_records_for_missing_keys() -> None:
+    """Also for duplicate keys, and keys in another order."""
     lines = [line_of({key: WHOLE[key] for key in WHOLE if key != each}, USAGE) for each in WHOLE]
     lines += [line_of({each: WHOLE[each], **WHOLE, "end": b"1"}, USAGE) for each in WHOLE]
     for name, container in USAGE.items():
@@ -277,13 +281,13 @@ def test_every_missing_key_is_the_same_as_columns() -> None:
 
 @given(
     st.dictionaries(
-        st.sampled_from([*KEYS, "unknown"]), st.sampled_from(ODD + STRINGS), max_size=3
+        st.sampled_from([*KEYS, "unknown"]), st.sampled_from(UNUSUAL + STRINGS), max_size=3
     ),
     st.randoms(use_true_random=False),
 )
-def test_json_in_any_order_is_the_same_as_columns(edits: dict[str, bytes], dice: Any) -> None:
-    """In whatever order keys come, all readers say the same."""
+def test_columns_equal_records_for_keys_in_any_order(edits: dict[str, bytes], dice: Any) -> None:
+    """All readers agree, whatever the order of the keys."""
     keys = [*TOP, *edits]
     dice.shuffle(keys)
-    odd = line_of({key: {**TOP, **edits}[key] for key in keys}, USAGE)
-    check(b"%b\n%b%b\n" % (NEWEST.encode(), odd, NEWEST.encode()))
+    unusual = line_of({key: {**TOP, **edits}[key] for key in keys}, USAGE)
+    check(b"%b\n%b%b\n" % (NEWEST.encode(), unusual, NEWEST.encode()))

@@ -1,4 +1,4 @@
-"""Grid Engine's accounting files: every line is read, skipped or rejected with its place.
+"""Grid Engine's accounting files: every line is read, skipped or rejected with its position.
 
 Fields of every variant of the colon-separated format; JSON lines of every release.
 """
@@ -28,16 +28,16 @@ from tests.formats.gridengine.accounting_samples import (
 )
 
 
-def test_a_reporting_file_gives_its_accounting_and_skips_the_rest() -> None:
-    """53 acct lines are records that know when they were reported; other lines are no error."""
+def test_reader_reads_accounting_of_reporting_file() -> None:
+    """Its 53 acct lines become records with the time reported; other lines are skipped."""
     reading = data("reporting.head")
     assert (len(reading.records), reading.rejected, reading.lines) == (53, [], 400)
     assert all(record.reported for record in reading.records)
     assert "-l lic_tag=a:b" in {record.category for record in reading.records}
 
 
-def test_malformed_lines_cost_themselves_and_say_where_and_why() -> None:
-    """The two good lines of eight are read; each bad one has its line, offset and reason."""
+def test_reader_rejects_malformed_lines_with_position_and_reason() -> None:
+    """The two valid lines of eight are read."""
     payload = (DATA / "derived/derived-malformed.jsonl").read_bytes()
     reading = read(payload)
     assert [r.origin.line for r in reading.records] == [4, 8]
@@ -51,8 +51,8 @@ def test_malformed_lines_cost_themselves_and_say_where_and_why() -> None:
         assert payload[bad.offset :].startswith(bad.original + b"\n")
 
 
-def test_a_last_line_without_a_line_end_counts_if_it_is_a_record() -> None:
-    """As in qacct, which does without the last three fields; else it is rejected."""
+def test_reader_accepts_last_line_without_line_end() -> None:
+    """Like qacct, even without the last three fields; otherwise it is rejected."""
     whole = f"{CLASSIC}NONE:{TAIL}:0:0".encode()
     assert read(whole).records == read(whole + b"\n").records != []
     assert read(data_line("derived.jsonl")).records
@@ -66,16 +66,16 @@ def test_a_last_line_without_a_line_end_counts_if_it_is_a_record() -> None:
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_read_or_rejected(payload: bytes) -> None:
-    """Whatever the bytes: no exception, and every byte and line is accounted for."""
+def test_reader_reads_or_rejects_any_bytes(payload: bytes) -> None:
+    """No exception, and every byte and line is accounted for."""
     reading = read(payload)
     assert reading.size == len(payload)
     assert len(reading.records) + len(reading.rejected) <= reading.lines
 
 
 @given(st.sampled_from(SAMPLES).flatmap(mutated))
-def test_damaged_lines_are_read_or_rejected(payload: bytes) -> None:
-    """Real lines with damage in them: no exception, and each line is one thing or the other."""
+def test_reader_reads_or_rejects_damaged_lines(payload: bytes) -> None:
+    """No exception, and each line is either read or rejected."""
     reading = read(payload)
     assert reading.size == len(payload)
     for bad in reading.rejected:
@@ -83,8 +83,8 @@ def test_damaged_lines_are_read_or_rejected(payload: bytes) -> None:
         assert bad.reason
 
 
-def test_a_file_is_read_in_blocks_with_the_places_of_the_whole(tmp_path: Path) -> None:
-    """Lines, offsets and records are the same whether a file is read at once or in blocks."""
+def test_reader_reads_blocks_with_positions_in_file(tmp_path: Path) -> None:
+    """Lines, offsets and records do not depend on the block size."""
     payload = (DATA / "accounting").read_bytes() * 40  # more than a block
     (tmp_path / "big").write_bytes(payload)
     with (tmp_path / "big").open("rb") as stream:
@@ -93,15 +93,15 @@ def test_a_file_is_read_in_blocks_with_the_places_of_the_whole(tmp_path: Path) -
     assert [r for part in parts for r in part.records] == read(payload, file="f").records
 
 
-def test_the_place_of_a_record_is_where_its_line_begins() -> None:
-    """File, offset and line are those the reader was told, plus what it has passed."""
+def test_reader_reports_position_of_record() -> None:
+    """File, offset and line are counted from the given ones."""
     reading = read(b"# x\n\n" + data_line("derived.jsonl") + b"\n", file="id", offset=1000, line=7)
     assert reading.records[0].origin == Origin("id", 1005, 9, Variant.JSONL_90)
 
 
 @pytest.mark.parametrize("name", ["accounting", "derived.jsonl"])
-def test_byte_order_mark_is_not_part_of_a_record(name: str) -> None:
-    """Editors of Windows write one; the kernel and Python agree, also where files were joined."""
+def test_reader_ignores_byte_order_mark(name: str) -> None:
+    """As written by editors on Windows; kernel and Python agree, even for concatenated files."""
     line = (DATA / name).read_bytes().splitlines(keepends=True)[-1]
     payload = BOM_UTF8 + line + BOM_UTF8 + line
     (plain,) = read(line).records
@@ -123,8 +123,8 @@ JOBS = st.lists(st.sampled_from([0, 1, 2, 5, 11, 92, 140, 1001, 1002, 2**70]), m
 
 
 @given(payload=PAYLOADS, jobs=JOBS)
-def test_no_record_of_a_job_is_missed(payload: bytes, jobs: list[int]) -> None:
-    """Each record of these jobs stands in one of the lines; all lines are counted, either way."""
+def test_job_search_finds_all_records(payload: bytes, jobs: list[int]) -> None:
+    """Each record of these jobs is in one of the lines; all lines are counted."""
     starts, numbers, lines = lines_of_jobs(payload, jobs)
     assert search_in_python(payload, jobs) == (starts, numbers, lines)
     reading = read(payload)
@@ -147,8 +147,8 @@ def test_no_record_of_a_job_is_missed(payload: bytes, jobs: list[int]) -> None:
         b"all.q:n1:g:anna:si",
     ],
 )
-def test_unusual_lines_are_always_among_them(line: bytes) -> None:
-    """A line that only a parser can judge is left to the parser."""
+def test_job_search_includes_unusual_lines(line: bytes) -> None:
+    """Lines that only a parser can judge are left to the parser."""
     other = b"all.q:n1:g:anna:sim:16:sge:"
     assert lines_of_jobs(b"%b\n%b\n%b\n" % (other, line, other), [17]) == ([28], [2], 3)
 
@@ -156,8 +156,8 @@ def test_unusual_lines_are_always_among_them(line: bytes) -> None:
 UNIVA = "NONE:anna@login1,root@m:2048.5:1024:login1:/home\udcadx:qsub a\udcffb"
 
 
-def test_units_are_ours() -> None:
-    """Seconds become nanoseconds, 0 and NONE become None, KiB stay KiB in the whole usage."""
+def test_reader_converts_units() -> None:
+    """Seconds become nanoseconds, 0 and NONE become None, KiB are kept in the usage."""
     record = one(f"{CLASSIC}NONE:{TAIL}:0:0")
     assert record.start_time == 1795170751 * 10**9
     assert (record.ar_submission_time, record.category, record.arid) == (None, "", 0)
@@ -167,16 +167,16 @@ def test_units_are_ours() -> None:
 
 
 @pytest.mark.parametrize("colons", range(12))
-def test_colons_in_the_category_rejoin_whatever_the_number_of_fields(colons: int) -> None:
-    """The typed last fields tell 45 from 43 fields, even where colons make one count the other."""
+def test_reader_rejoins_colons_in_category(colons: int) -> None:
+    """The typed last fields distinguish 45 from 43 fields despite extra colons."""
     category = "-l lic_tag=a" + ":b" * colons
     new, old = one(f"{CLASSIC}{category}:{TAIL}:3:1795170700"), one(f"{CLASSIC}{category}:{TAIL}")
     assert (new.category, new.arid, new.origin.variant) == (category, 3, Variant.CLASSIC_45)
     assert (old.category, old.arid, old.origin.variant) == (category, 0, Variant.CLASSIC_43)
 
 
-def test_empty_fields_never_shift() -> None:
-    """An empty project, account and PE task leave every other field where it was."""
+def test_reader_does_not_shift_empty_fields() -> None:
+    """An empty project, account or PE task leaves all other fields in place."""
     line = f"{CLASSIC}NONE:{TAIL}:0:0".replace("astro", "").replace(":sge:", "::")
     record = one(line.replace("1.node02", ""))
     assert (record.project, record.account, record.pe_taskid) == ("", "", None)
@@ -187,8 +187,8 @@ def test_empty_fields_never_shift() -> None:
     ("tail", "variant"),
     [("", Variant.UNIVA_52), (":10.5:17", Variant.UNIVA_54), (":10.5:17:0,1", Variant.UNIVA_55)],
 )
-def test_univa_counts_in_milliseconds_and_hides_colons(tail: str, variant: Variant) -> None:
-    """Times and wall clock are milliseconds; one high byte stands for a colon in paths."""
+def test_reader_reads_univa_milliseconds_and_colons(tail: str, variant: Variant) -> None:
+    """Times and wall clock are in milliseconds; a high byte replaces colons in paths."""
     line = f"{CLASSIC}-l a=b:c:{TAIL}:0:0:{UNIVA}{tail}".replace(":10:1.5", ":10250:1.5")
     line = re.sub("17951707([0-9]{2})", r"17951707\g<1>125", line)
     record = one(line.encode("utf-8", "surrogateescape"))
@@ -203,23 +203,23 @@ def test_univa_counts_in_milliseconds_and_hides_colons(tail: str, variant: Varia
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("a:b", "2 fields where a record has 43 at least"),
+        ("a:b", "2 fields, expected at least 43"),
         (f"{CLASSIC}NONE:{TAIL}:0:".replace(":77:", ":7x7:"), "field 6, job_number, is '7x7'"),
         (f"{CLASSIC}NONE:{TAIL}:0:0".replace(":77:", ":7.5:"), "job_number is '7.5': not a whole"),
-        (f"{CLASSIC}NONE:{TAIL}:0:x", "45 fields whose types fit no known variant"),
+        (f"{CLASSIC}NONE:{TAIL}:0:x", "45 fields whose types match no known variant"),
         (f"{CLASSIC}NONE:{TAIL}:0:99999999999999999999", "ar_submission_time is"),
         (f"{CLASSIC}NONE:{TAIL}:0:99999999999", "is not a time between the years 1970 and 2262"),
         (f"{CLASSIC}NONE:0.1{CLASSIC}NONE:{TAIL}:0:0", "two records in one line"),
         (f"{CLASSIC}NONE:1e999:NONE:0:0:0", "iow is '1e999': beyond the range of a double"),
     ],
 )
-def test_a_line_that_is_no_record_is_rejected_with_its_reason(line: str, why: str) -> None:
-    """A line that fits no variant is rejected, and the reason names the wrong field."""
+def test_reader_rejects_other_lines_with_reason(line: str, why: str) -> None:
+    """The reason names the invalid field."""
     assert why in reason(line)
 
 
-def test_every_generation_of_json_lines_is_read() -> None:
-    """All 24 derived lines are read; the old container's name is known and its values kept."""
+def test_reader_reads_all_generations_of_json_lines() -> None:
+    """All 24 derived lines are read, including the old container name."""
     reading = data("derived.jsonl")
     assert (len(reading.records), reading.rejected) == (24, [])
     oldest = reading.records[0]
@@ -232,8 +232,8 @@ def test_every_generation_of_json_lines_is_read() -> None:
     ]  # fmt: skip
 
 
-def test_custom_usage_and_awkward_strings_are_kept() -> None:
-    """Custom containers stay whole, numbers and texts, also an empty one; so do odd strings."""
+def test_reader_keeps_custom_usage_and_awkward_strings() -> None:
+    """Custom containers are kept whole, with numbers and texts, even if empty."""
     records = data("derived.jsonl").records
     custom = [name for r in records for name in r.usage if name not in {"rusage", "eusage"}]
     assert custom == ["gpu", "info", "gpu"]
@@ -242,14 +242,14 @@ def test_custom_usage_and_awkward_strings_are_kept() -> None:
     assert "\t" in str(records[20].submit_cmd_line)
 
 
-def test_bytes_that_are_not_utf8_are_kept() -> None:
-    """A latin-1 name is read, and can be written as the byte it was."""
+def test_reader_keeps_invalid_utf8() -> None:
+    """A latin-1 name is read, and written back as the same byte."""
     (record,) = data("derived/derived-latin1.jsonl").records
     assert record.job_name.encode("utf-8", "surrogateescape") == b"caf\xe9"
 
 
-def test_unknown_keys_are_kept() -> None:
-    """A key that no release has written so far is kept with its value."""
+def test_reader_keeps_unknown_keys() -> None:
+    """A key unknown to all releases so far is kept with its value."""
     line = data_line("derived.jsonl").replace(b'"owner"', b'"colour":[1,{"a":2}],"owner"')
     assert one(line).extra == {"colour": [1, {"a": 2}]}
 
@@ -264,6 +264,6 @@ def test_unknown_keys_are_kept() -> None:
         ("{" * 100_000, "not JSON"),
     ],
 )
-def test_json_that_is_no_record_is_rejected_with_its_reason(line: str, why: str) -> None:
-    """JSON with a missing key, a wrong type or an impossible number is rejected by name."""
+def test_reader_rejects_other_json_with_reason(line: str, why: str) -> None:
+    """A missing key, a wrong type or an impossible number is named."""
     assert why in reason(line)

@@ -1,4 +1,4 @@
-"""What a record computes from its fields, how its run ended, and what its category asked for."""
+"""Derived values of a record, outcomes of runs, and requests in categories."""
 
 import msgspec
 import pytest
@@ -25,27 +25,27 @@ def used(**eusage: float | str) -> Accounting:
     return Accounting(job_number=1, usage={"rusage": {"ru_maxrss": 3}, "eusage": {**eusage}})
 
 
-def test_peak_memory_is_the_measured_one_else_that_of_getrusage() -> None:
-    """Where ``maxrss`` is missing, 0 or the mark for unknown, ``ru_maxrss`` in KiB counts."""
+def test_record_maxrss_falls_back_to_getrusage() -> None:
+    """If ``maxrss`` is missing, 0 or the sentinel, ``ru_maxrss`` in KiB is used."""
     assert used(maxrss=7.0).maxrss == 7
     assert used().maxrss == used(maxrss=0.0).maxrss == used(maxrss=NO_DATA).maxrss == 3 * 1024
 
 
-def test_usage_that_is_missing_or_a_text_counts_as_zero() -> None:
-    """A sum over records needs numbers, whatever a custom container holds."""
+def test_record_amount_is_zero_if_missing_or_text() -> None:
+    """Sums over records need numbers, even from custom containers."""
     record = used(cpu="much")
     assert (record.cpu, record.maxvmem, record.amount("gpu", "watts")) == (0, 0, 0)
 
 
-def test_a_record_answers_from_its_category_and_its_codes() -> None:
-    """Requests come from the category; failure and end from the codes and the start."""
+def test_record_derives_requests_and_outcome() -> None:
+    """Requests from the category; failure and end from the codes and the start."""
     record = one(f"{CLASSIC}-l h_rt=1:0:0:{TAIL}:0:0")
     assert record.requests.h_rt == 3600
     assert (record.failure, record.is_final, record.is_intermediate) == ("no failure", True, False)
 
 
-def test_an_intermediate_record_has_exit_status_minus_one() -> None:
-    """The reporting file has such records at midnight of jobs that still run."""
+def test_record_is_intermediate_with_exit_status_minus_one() -> None:
+    """The reporting file has such records at midnight for running jobs."""
     assert Accounting(job_number=1, exit_status=-1).is_intermediate
 
 
@@ -72,10 +72,10 @@ def test_an_intermediate_record_has_exit_status_minus_one() -> None:
         (30, 100, True, "", "failed"),
     ],
 )
-def test_the_outcome_is_one_of_a_few_classes(
+def test_classify_applies_rules_in_order(
     failed: int, exit_status: int, started: bool, deleted_by: str, expected: str
 ) -> None:
-    """Codes, signals and who deleted a job decide the class, in this order of rules."""
+    """To codes, signals and who deleted the job."""
     record = msgspec.structs.replace(
         one(f"{CLASSIC}-l h_rt=12:{TAIL}:0:0"),
         failed=failed,
@@ -86,28 +86,28 @@ def test_the_outcome_is_one_of_a_few_classes(
     assert str(record.outcome) == expected
 
 
-def test_failed_codes_have_the_manuals_words() -> None:
-    """A code that no manual knows says so."""
+def test_failure_codes_have_texts_of_manual() -> None:
+    """Unknown codes have a text, too."""
     assert (meaning(8), meaning(100)) == ("in prolog", "assumedly after job")
     assert meaning(55) == "invalid execution state"
 
 
 @pytest.mark.parametrize("failed", [MIGRATING, RESCHEDULING, APPLICATION_ERROR])
-def test_a_job_that_will_run_again_is_not_final(failed: int) -> None:
-    """Migrated, rescheduled or in error state, the job goes on, whether or not it started."""
+def test_record_of_rerun_is_not_final(failed: int) -> None:
+    """A migrated, rescheduled or erroneous job continues, whether or not it started."""
     assert not is_last_record(failed, started=True)
     assert not is_last_record(failed, started=False)
 
 
-def test_a_failure_before_the_start_is_not_final() -> None:
-    """A job that failed before it started is queued again; any other ending is its last."""
+def test_record_of_failure_before_start_is_not_final() -> None:
+    """Such a job is queued again; any other ending is its last."""
     assert not is_last_record(8, started=False)
     assert is_last_record(8, started=True)
     assert is_last_record(0, started=False)
 
 
-def test_a_category_is_what_the_job_asked_for() -> None:
-    """Of both generations; what is only wished for (``-soft``) does not count."""
+def test_category_parser_reads_hard_requests() -> None:
+    """Of both generations; soft requests (``-soft``) do not count."""
     old = parse_category("-q all.q@node01*,low.q -l h_rt=3600,h_vmem=1.5G,excl -pe smp 2,3 -ar 7")
     assert (old.h_rt, old.h_vmem, old.resources["excl"]) == (3600, 3 * 2**29, "TRUE")
     new = parse_category(
@@ -121,8 +121,8 @@ def test_a_category_is_what_the_job_asked_for() -> None:
     ("text", "amount"),
     [("2G", 2**31), ("2g", 2 * 10**9), ("100", 100), ("1.5K", 1536), ("x", None)],
 )
-def test_memory_is_read_with_its_unit(text: str, amount: int | None) -> None:
-    """Capital letters are powers of 1024, small ones of 1000."""
+def test_size_reads_units(text: str, amount: int | None) -> None:
+    """Upper case means powers of 1024, lower case powers of 1000."""
     assert size(text) == amount
 
 
@@ -130,14 +130,14 @@ def test_memory_is_read_with_its_unit(text: str, amount: int | None) -> None:
     ("text", "amount"),
     [("60", 60), ("1:2:3", 3723), (":5:0", 300), ("1:30", 90), ("INFINITY", None)],
 )
-def test_times_are_read_in_both_forms(text: str, amount: float | None) -> None:
+def test_seconds_reads_both_formats(text: str, amount: float | None) -> None:
     """Seconds, or hours, minutes and seconds."""
     assert seconds(text) == amount
 
 
 @given(st.text(max_size=80))
-def test_any_category_is_read(text: str) -> None:
-    """A category never fails, and its units are numbers or nothing."""
+def test_category_parser_never_fails(text: str) -> None:
+    """Its units are numbers or None."""
     requests = parse_category(text)
     assert requests.h_rt is None or requests.h_rt >= 0
     assert requests.gpu is None or requests.gpu >= 0

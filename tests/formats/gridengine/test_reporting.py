@@ -15,24 +15,24 @@ REPORTING = (TEST_DATA / "gridengine" / "reporting.head").read_bytes()
 LOGS = [log for line in REPORTING.splitlines() if (log := parse_job_log(line))]
 
 
-def test_every_job_log_line_is_read() -> None:
-    """279 of the 400 lines; an empty project is None."""
+def test_job_log_reader_reads_all_lines() -> None:
+    """279 of the 400 lines; an empty project gives None."""
     assert len(LOGS) == 279
     assert {log.event for log in LOGS} >= {"pending", "sent", "delivered", "finished", "deleted"}
     assert (LOGS[0].project, LOGS[0].time) == ("astro", 1795170750 * 10**9)
     assert None in {log.project for log in LOGS}
 
 
-def test_a_message_may_hold_colons() -> None:
-    """It is the last field and takes the rest of the line."""
+def test_job_log_reader_accepts_colons_in_message() -> None:
+    """The message is the last field and takes the rest of the line."""
     line = REPORTING.split(b"\n")[17]
     log = parse_job_log(line.replace(b"new job", b"a: b:c"))
     assert log is not None
     assert log.message == "a: b:c"
 
 
-def test_every_run_has_a_start() -> None:
-    """Whether or not ``delivered`` was written, and at the time that the record has."""
+def test_job_log_has_start_of_every_run() -> None:
+    """With or without ``delivered``, at the record's time."""
     starts: dict[tuple[int, int], int] = {}
     for log in LOGS:
         if log.is_start:
@@ -43,15 +43,15 @@ def test_every_run_has_a_start() -> None:
     assert starts[2, 0] == next(r for r in ran if r.job_number == 2).start_time
 
 
-def test_a_broken_job_log_line_is_an_error() -> None:
-    """A line of another type is not."""
+def test_job_log_reader_raises_for_broken_line() -> None:
+    """Lines of other types are not errors."""
     assert parse_job_log(b"1:queue:x") is None
     with pytest.raises(DataError, match="job_log"):
         parse_job_log(b"1:job_log:1:sent:x")
 
 
-def test_starts_and_deletions_are_read_with_their_places() -> None:
-    """Other lines are skipped; file, offset and line say where each was."""
+def test_job_log_reader_returns_starts_and_deletions_with_positions() -> None:
+    """Other lines are skipped."""
     found, rejected = read_job_log(b"# x\n" + REPORTING, file="f", offset=100, line=7)
     assert rejected == []
     assert {log.event for log in found} == {"sent", "delivered", "deleted"}
@@ -62,8 +62,8 @@ def test_starts_and_deletions_are_read_with_their_places() -> None:
         assert (b"# x\n" + REPORTING).split(b"\n")[log.origin.line - 7] == text
 
 
-def test_a_broken_line_is_rejected_with_its_place() -> None:
-    """The next one is read."""
+def test_job_log_reader_rejects_broken_line_with_position() -> None:
+    """The next line is read."""
     good = next(
         line for line in REPORTING.split(b"\n") if b":job_log:" in line and b":sent:" in line
     )
@@ -73,7 +73,6 @@ def test_a_broken_line_is_rejected_with_its_place() -> None:
 
 
 @given(st.binary(max_size=80) | st.text(max_size=40).map(str.encode))
-def test_any_bytes_are_read_or_refused(payload: bytes) -> None:
-    """No bytes raise anything but the named error."""
+def test_job_log_reader_raises_only_data_error_for_any_bytes(payload: bytes) -> None:
     with contextlib.suppress(DataError):
         parse_job_log(b"1:job_log:" + payload)

@@ -1,4 +1,4 @@
-"""What runs now, and hosts, from the XML of qstat and qhost."""
+"""Running jobs and hosts from the XML of qstat and qhost."""
 
 import contextlib
 import re
@@ -18,8 +18,8 @@ DATA = TEST_DATA / "gridengine"
 ZONE = timezone(timedelta(hours=2))
 
 
-def test_times_of_qstat_have_a_zone() -> None:
-    """Qstat prints those of its machine; jobs that wait are left out."""
+def test_qstat_reader_applies_zone() -> None:
+    """Times of qstat are local to its machine; pending jobs are omitted."""
     shares = read_shares((DATA / "qstat-g-t.xml").read_bytes(), zone=UTC)
     assert len(shares) == 7
     later = read_shares((DATA / "qstat-g-t.xml").read_bytes(), zone=ZONE)
@@ -35,13 +35,12 @@ TODAY = b"<JB_job_number>1</JB_job_number><JAT_start_time>today</JAT_start_time>
     [
         (b"", "not XML"),
         (b"<jobs/>", "the root is <jobs>, neither <job_info> nor <qhost>"),
-        (b"<!DOCTYPE x [<!ENTITY a 'b'>]><job_info/>", "a document type"),
+        (b"<!DOCTYPE x [<!ENTITY a 'b'>]><job_info/>", "document type declaration"),
         (RUNNING % b"<JB_job_number>x</JB_job_number>", "not a number"),
-        (RUNNING % TODAY, "'today' is no time"),
+        (RUNNING % TODAY, "not a time: 'today'"),
     ],
 )
-def test_what_qstat_does_not_write_is_refused(payload: bytes, why: str) -> None:
-    """In words that say what is wrong."""
+def test_qstat_reader_rejects_invalid_output(payload: bytes, why: str) -> None:
     with pytest.raises(DataError, match=why):
         read_shares(payload)
 
@@ -57,21 +56,21 @@ NODE01 = Host(
 )
 
 
-def test_the_real_cell() -> None:
-    """Two hosts with a parallel job, an array and single jobs; ``global`` is no host."""
+def test_qhost_reader_reads_real_cell() -> None:
+    """Two hosts with a parallel job, an array and single jobs; ``global`` is not a host."""
     first, second = read_hosts(SAMPLE)
     assert first == NODE01
     assert (second.slots_used, second.jobs_running) == (4, 4)
 
 
-def test_slots_are_counted_by_jobs_where_no_queue_is_listed() -> None:
-    """As with ``qhost -j``: a share is a slot, but that of a MASTER beside SLAVEs."""
+def test_qhost_reader_counts_slots_by_jobs_without_queues() -> None:
+    """As with ``qhost -j``: a share is a slot, except a MASTER share next to SLAVE shares."""
     without = re.sub(rb"(?s) <queue .*?</queue>\n", b"", SAMPLE)
     assert [host.slots_used for host in read_hosts(without)] == [3, 4]
 
 
-def test_what_qhost_was_not_asked_for_is_unknown() -> None:
-    """Slots without ``-q`` and ``-j``, jobs without ``-j``, the processors of a silent host."""
+def test_qhost_reader_leaves_unlisted_values_unknown() -> None:
+    """Slots without ``-q`` and ``-j``, jobs without ``-j``, processors of an unreachable host."""
     no_jobs = re.sub(rb"(?s) *<job .*?</job>\n", b"", SAMPLE)
     nothing = re.sub(rb"(?s) *<queue .*?</queue>\n", b"", no_jobs)
     assert [(h.slots_used, h.jobs_running) for h in read_hosts(no_jobs)] == [(3, None), (4, None)]
@@ -91,16 +90,16 @@ def test_what_qhost_was_not_asked_for_is_unknown() -> None:
         (b"name='state_string'>", b"name='state_string'>d", True, True),
     ],
 )
-def test_states_of_queues_are_states_of_hosts(
+def test_qhost_reader_derives_host_state_from_queues(
     old: bytes, new: bytes, reachable: bool, disabled: bool
 ) -> None:
-    """One unreachable queue makes the host so; it is disabled when all its queues are."""
+    """One unreachable queue suffices; a host is disabled if all its queues are."""
     host = read_hosts(SAMPLE.replace(old, new))[0]
     assert (host.is_reachable, host.is_disabled) == (reachable, disabled)
 
 
-def test_qstat_lists_no_hosts() -> None:
-    """Its output is read without complaint."""
+def test_host_reader_accepts_output_of_qstat() -> None:
+    """It has no hosts."""
     assert read_hosts(b"<job_info/>") == []
 
 
@@ -109,8 +108,7 @@ def test_qstat_lists_no_hosts() -> None:
     | st.text(max_size=40).map(str.encode)
     | st.binary(max_size=20).map(lambda noise: SAMPLE[:3000] + noise)
 )
-def test_any_bytes_are_read_or_refused(payload: bytes) -> None:
-    """No bytes raise anything but the named error."""
+def test_status_readers_raise_only_data_error_for_any_bytes(payload: bytes) -> None:
     for reads in (read_shares, read_hosts):
         with contextlib.suppress(DataError):
             reads(payload)

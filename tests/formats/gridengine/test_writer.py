@@ -1,4 +1,4 @@
-"""Writers of both formats: what is written reads as it was, and is what real writers write."""
+"""Writers of both formats: output reads back, and equals the real writers' output."""
 
 import json
 import math
@@ -18,14 +18,14 @@ from tests.paths import TEST_DATA
 DATA = TEST_DATA / "gridengine"
 
 
-def test_the_real_file_is_written_byte_for_byte() -> None:
-    """Header and 128 records of the real file come out as they were."""
+def test_classic_writer_reproduces_real_file() -> None:
+    """Header and 128 records are written byte for byte."""
     payload = (DATA / "accounting").read_bytes()
     assert HEADER + b"".join(map(encode_classic, read(payload).records)) == payload
 
 
-def test_the_real_reporting_files_accounting_is_written_byte_for_byte() -> None:
-    """So do the acct lines of a reporting file, with a colon in a category."""
+def test_classic_writer_reproduces_real_reporting_file() -> None:
+    """So are the acct lines of a reporting file, with a colon in a category."""
     lines = (DATA / "reporting.head").read_bytes().splitlines(keepends=True)
     records = read(b"".join(lines)).records
     assert [encode_classic(each) for each in records] == [
@@ -33,8 +33,8 @@ def test_the_real_reporting_files_accounting_is_written_byte_for_byte() -> None:
     ]
 
 
-def test_the_newest_json_lines_are_written_byte_for_byte() -> None:
-    """From 9.1.2 on; older generations come out as the newest writes them."""
+def test_json_writer_reproduces_newest_lines() -> None:
+    """From 9.1.2 on; older generations are written in the newest format."""
     lines = (DATA / "derived.jsonl").read_bytes().splitlines(keepends=True)
     records = read(b"".join(lines)).records
     assert [encode_jsonl(each) for each in records[3:]] == lines[3:]
@@ -85,8 +85,8 @@ def known(texts: st.SearchStrategy[str], times: Any) -> dict[str, Any]:
         reported=seconds,
     ).filter(lambda record: len(record.qname) > 0 and record.qname[0] not in "#{")
 )  # fmt: skip
-def test_classic_lines_read_as_they_were_written(record: Accounting) -> None:
-    """Write, then read: the same record, whatever it holds that the format can carry."""
+def test_classic_lines_round_trip(record: Accounting) -> None:
+    """The record read is the record written, within the limits of the format."""
     assert [bare(each) for each in read(encode_classic(record)).records] == [record]
 
 
@@ -110,23 +110,23 @@ json_values = st.recursive(
         reported=microseconds,
     )
 )  # fmt: skip
-def test_json_lines_read_as_they_were_written(record: Accounting) -> None:
-    """Write, then read: the same record, with every nanosecond's thousand and every digit."""
+def test_json_lines_round_trip(record: Accounting) -> None:
+    """The record read is the record written, to the microsecond and the last digit."""
     assert [bare(each) for each in read(encode_jsonl(record)).records] == [record]
 
 
 @given(doubles)
-def test_doubles_have_the_digits_they_need(value: float) -> None:
-    """RapidJSON's form reads as the same double, and is JSON that says it is one."""
+def test_double_writes_shortest_digits(value: float) -> None:
+    """RapidJSON's format reads as the same double, and is JSON of a double."""
     text = double(value)
     assert float(text) == value
     assert isinstance(json.loads(text), float) or "e" in text
     assert math.isfinite(float(text))
 
 
-def test_what_would_end_a_field_cannot_be_written() -> None:
-    """The classic format escapes nothing: a colon in a name is refused, by name."""
-    with pytest.raises(EncodeError, match="job 7: job_name is 'a:b': it ends the field"):
+def test_classic_writer_rejects_colon_in_name() -> None:
+    """The classic format has no escapes."""
+    with pytest.raises(EncodeError, match="job 7: job_name has a colon or line end: 'a:b'"):
         encode_classic(Accounting(job_number=7, job_name="a:b"))
     with pytest.raises(EncodeError, match="category"):
         encode_classic(Accounting(job_number=7, category="a\nb"))

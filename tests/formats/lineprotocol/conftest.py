@@ -1,4 +1,4 @@
-"""What the line protocol's tests share: how Hypothesis makes a ``Message``."""
+"""Hypothesis strategy for ``Message``, shared by the line protocol's tests."""
 
 from hypothesis import strategies as st
 
@@ -10,7 +10,7 @@ _characters = st.characters(exclude_categories=["Cs", "Cc"])
 _special = st.sampled_from(list(",= \\\"'#ü€😀nrt{}-."))
 names = (
     st.text(_characters | _special, min_size=1, max_size=12)
-    # What no escape can carry, the encoder refuses: see test_encoder.
+    # The encoder rejects texts that cannot be escaped: see test_encoder.
     .filter(lambda text: not text.endswith("\\"))
 )
 measurements = names.filter(lambda text: not text.startswith("#"))

@@ -13,10 +13,10 @@ SECOND = 10**9
 
 
 @given(st.lists(st.floats()), st.lists(st.integers(-(2**70), 2**70)), st.lists(st.text(max_size=5)))
-def test_texts_floats_and_integers_follow_each_other(
+def test_builder_orders_texts_floats_and_integers(
     floats: list[float], ints: list[int], texts: list[str]
 ) -> None:
-    """What is not finite is left out; what is beyond 64 bits is a float."""
+    """Non-finite values are omitted; integers beyond 64 bits become floats."""
     texts = [text for text in texts if text.isprintable()]
     builder = LinesBuilder(SeriesTable())
     builder.begin(5 * SECOND)
@@ -42,8 +42,8 @@ def test_texts_floats_and_integers_follow_each_other(
     assert lines.passthrough() is None
 
 
-def test_rows_have_the_time_that_was_set_before() -> None:
-    """Rows of a later time follow those of an earlier one, type by type."""
+def test_builder_applies_time_to_following_rows() -> None:
+    """Rows of a later time follow the earlier ones, type by type."""
     builder = LinesBuilder(SeriesTable())
     code = builder.code("m", {})
     for time in (1, 2):
@@ -58,8 +58,8 @@ def test_rows_have_the_time_that_was_set_before() -> None:
     ]  # fmt: skip
 
 
-def test_tags_that_line_protocol_cannot_carry_are_escaped() -> None:
-    """Empty ones are left out; a series has one number, whatever the order of its tags."""
+def test_builder_escapes_unrepresentable_tags() -> None:
+    """Empty tags are omitted; the order of tags does not change the code of a series."""
     builder = LinesBuilder(SeriesTable())
     code = builder.code("m", {"b": "x\ny", "a": "", "c": "\\"})
     assert code == builder.code("m", {"c": "\\", "b": "x\ny"})

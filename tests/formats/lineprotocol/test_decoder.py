@@ -1,4 +1,4 @@
-"""Decoding: the grammar rule by rule, and what is true for any bytes."""
+"""Decoder: the grammar rule by rule, and invariants for any bytes."""
 
 import inspect
 import pickle
@@ -24,10 +24,10 @@ SECOND = 10**9
 
 
 @pytest.mark.parametrize(("line", "rule", "offset"), BROKEN, ids=lambda part: repr(part)[:40])
-def test_a_broken_line_is_named_by_line_offset_column_and_rule(
+def test_decoder_rejects_broken_line_with_rule_and_position(
     line: bytes, rule: Rule, offset: int
 ) -> None:
-    """Each rejected line has its rule and position; its neighbours are decoded."""
+    """Other lines are decoded."""
     before, after = b"a value=1 1\n", b"\nb value=2 2"
     alone = decode(line)
     assert [(bad.rule, bad.offset, bad.column) for bad in alone.rejected] == [
@@ -35,7 +35,7 @@ def test_a_broken_line_is_named_by_line_offset_column_and_rule(
     ]
     assert len(alone) == 0
     if rule is Rule.QUOTE:
-        return  # its string swallows what follows: see test_an_open_string_costs_its_line_only
+        return  # its string includes the next lines: see the test of open strings
     lines = decode(before + line + after)
     assert [message.name for message in lines] == ["a", "b"]
     (bad,) = lines.rejected
@@ -43,7 +43,7 @@ def test_a_broken_line_is_named_by_line_offset_column_and_rule(
     assert (bad.rule, bad.original) == (rule, line)
 
 
-def test_influxdb_takes_a_tag_once_only() -> None:
+def test_influx_decoder_rejects_duplicate_tag() -> None:
     """InfluxDB rejects duplicate tags (``models.ParsePoints``: "duplicate tags")."""
     for line, offset in [(b"load,a=1,b=2,a=3 value=1", 13), (b"load,a\\ =1,a\\ =2 value=1", 11)]:
         (bad,) = decode(line, dialect="influx").rejected
@@ -78,8 +78,8 @@ VALID: list[tuple[bytes, Message]] = [
 
 
 @pytest.mark.parametrize(("line", "message"), VALID, ids=lambda part: repr(part)[:40])
-def test_a_valid_line_means_what_the_grammar_says(line: bytes, message: Message) -> None:
-    """Escapes, spaces, line ends, duplicates and limits read as ClusterCockpit reads them."""
+def test_decoder_reads_valid_line(line: bytes, message: Message) -> None:
+    """Escapes, spaces, line ends, duplicates and limits are read as in ClusterCockpit."""
     lines = decode(line + b"\n")
     assert (list(lines), lines.rejected) == ([message], [])
 
@@ -110,18 +110,17 @@ def test_a_valid_line_means_what_the_grammar_says(line: bytes, message: Message)
         *((word, False) for word in (b"f", b"F", b"false", b"False", b"FALSE")),
     ],
 )
-def test_a_value_keeps_its_type_and_every_bit(token: bytes, value: Value) -> None:
+def test_decoder_keeps_type_and_precision_of_values(token: bytes, value: Value) -> None:
     """Integers never pass through a double; floats are the nearest double."""
     (message,) = decode(b"load value=" + token)
     assert (message.value, type(message.value)) == (value, type(value))
 
 
-def test_negative_zero_keeps_its_sign() -> None:
-    """-0.0 is another double than 0.0."""
+def test_decoder_keeps_sign_of_negative_zero() -> None:
     assert str(decode(b"load value=-0")[0].value) == "-0.0"
 
 
-def test_several_fields_are_several_rows_of_one_line() -> None:
+def test_decoder_returns_row_for_each_field() -> None:
     """A duplicate field has the position of the first and the value of the last."""
     lines = decode(b'load,host=a rank=0i,value=66,note="x,y=z",value=67 5\n')
     assert [(m.field, m.value, m.time) for m in lines] == [
@@ -132,14 +131,14 @@ def test_several_fields_are_several_rows_of_one_line() -> None:
     assert list(lines.types) == [ValueType.INT, ValueType.FLOAT, ValueType.TEXT]
 
 
-def test_comments_and_blank_lines_are_nothing() -> None:
-    """They are skipped, counted as lines, and end with the payload too."""
+def test_decoder_skips_comments_and_blank_lines() -> None:
+    """They count as lines, and may also end with the payload."""
     lines = decode(b"# a\n\n  \r\n  #b=\x01 \r\nload value=1\n\r\nbad\n # end")
     assert [m.name for m in lines] == ["load"]
     assert [bad.line for bad in lines.rejected] == [7]
 
 
-def test_influx_keeps_backslash_n_as_two_characters() -> None:
+def test_influx_decoder_keeps_backslash_n_as_two_characters() -> None:
     """InfluxDB's strings escape quote and backslash only; its names may contain control bytes."""
     line = b'm,t=a\tb f="x\\ny\\\\\\"" 1'
     (message,) = decode(line, dialect="influx")
@@ -151,20 +150,20 @@ def test_influx_keeps_backslash_n_as_two_characters() -> None:
     ("precision", "time"),
     [("s", 5 * 10**9), ("ms", 5 * 10**6), ("us", 5 * 10**3), ("ns", 5), ("auto", 5 * 10**9)],
 )
-def test_the_precision_says_the_unit(precision: str, time: int) -> None:
-    """A given unit is used, whatever the magnitude."""
+def test_decoder_applies_given_precision(precision: str, time: int) -> None:
+    """The unit is used for any magnitude."""
     assert decode(b"m v=1 5", precision=precision)[0].time == time  # type: ignore[arg-type]
 
 
-def test_a_time_beyond_64_bits_of_nanoseconds_is_rejected() -> None:
-    """No time is wrapped or cut off silently."""
+def test_decoder_rejects_time_beyond_64_bits_of_nanoseconds() -> None:
+    """Times are never wrapped or truncated."""
     assert decode(b"m v=1 9223372036", precision="s")[0].time == 9223372036 * SECOND
     (bad,) = decode(b"m v=1 9223372037", precision="s").rejected
     assert bad.rule is Rule.TIME_RANGE
 
 
-def test_decode_is_documented_whichever_part_reads() -> None:
-    """Signature, annotations and docstring are those of the function in Python."""
+def test_decode_is_documented_with_and_without_kernel() -> None:
+    """Signature, annotations and docstring equal the Python function."""
     signature = inspect.signature(decode, eval_str=True)
     assert list(signature.parameters) == [
         "payload",
@@ -178,7 +177,7 @@ def test_decode_is_documented_whichever_part_reads() -> None:
     assert pickle.loads(pickle.dumps(decode)) is decode  # noqa: S301 - our own bytes
 
 
-def test_what_is_no_precision_or_dialect_is_a_usage_error() -> None:
+def test_decoder_rejects_unknown_precision_or_dialect() -> None:
     """The message names the choices."""
     with pytest.raises(UsageError, match="not one of s, ms, us, ns, auto"):
         decode(b"", precision="m")  # type: ignore[arg-type]
@@ -186,16 +185,16 @@ def test_what_is_no_precision_or_dialect_is_a_usage_error() -> None:
         decode(b"", dialect="prometheus")  # type: ignore[arg-type]
 
 
-def test_an_open_string_costs_its_line_only() -> None:
-    """The lines after an unclosed string are read again, and kept."""
+def test_decoder_rejects_only_line_with_open_string() -> None:
+    """The lines after an unclosed string are read again."""
     lines = decode(b'm v=1 1\nlog log="open 2\nm v=3 3\nm v=4 4\n')
     assert [m.value for m in lines] == [1.0, 3.0, 4.0]
     (bad,) = lines.rejected
     assert (bad.line, bad.rule, bad.original) == (2, Rule.QUOTE, b'log log="open 2')
 
 
-def test_hostile_strings_end_with_their_line_once_the_budget_is_spent() -> None:
-    """Every string here extends to the payload's end; good lines still arrive."""
+def test_decoder_ends_strings_with_their_line_after_budget() -> None:
+    """Every string here extends to the payload's end; good lines are still decoded."""
     hostile = b'm v=1",w="\n' * 2000
     payload = hostile + b"good value=1 1\n" + b'"'
     lines = decode(payload)
@@ -204,7 +203,7 @@ def test_hostile_strings_end_with_their_line_once_the_budget_is_spent() -> None:
 
 
 @pytest.mark.parametrize("name", ["body.00001.lp", "body.00003.lp", "body.00016.lp"])
-def test_bodies_of_slurms_own_influxdb_plugin_are_read_whole(name: str) -> None:
+def test_decoder_reads_bodies_of_slurms_influxdb_plugin(name: str) -> None:
     """Every line of a real body becomes a row; the re-encoded rows mean the same."""
     body = (TEST_DATA / "slurm_influx" / name).read_bytes()
     lines = decode(body, dialect="influx")
@@ -225,7 +224,7 @@ SKIPPED = re.compile(rb" *(#.*)?\r?", re.DOTALL)
 
 
 @given(payloads, dialects, st.booleans())
-def test_any_bytes_become_rows_and_rejections(
+def test_decoder_decodes_or_rejects_any_bytes(
     payload: bytes, dialect: Dialect, lenient: bool
 ) -> None:
     """No bytes raise; each line is a row, a rejection, a comment, blank, or part of a string."""
@@ -245,7 +244,7 @@ def test_any_bytes_become_rows_and_rejections(
 
 
 @given(payloads, dialects)
-def test_columns_and_messages_say_the_same(payload: bytes, dialect: Dialect) -> None:
+def test_columns_equal_messages(payload: bytes, dialect: Dialect) -> None:
     """A row's message is its columns; a row's bytes decode to it again."""
     lines = decode(payload, dialect=dialect)
     for index, message in enumerate(lines):
@@ -258,7 +257,7 @@ def test_columns_and_messages_say_the_same(payload: bytes, dialect: Dialect) -> 
 
 ascii_names = st.text("abcXYZ019_-.:/", min_size=1, max_size=8)
 ascii_tokens = st.one_of(
-    # It refuses subnormal numbers, which the grammar allows.
+    # It rejects subnormal numbers, which the grammar allows.
     st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False).map(repr),
     st.integers(-(2**63), 2**63 - 1).map("{}i".format),
     st.integers(0, 2**64 - 1).map("{}u".format),
@@ -273,7 +272,7 @@ ascii_tokens = st.one_of(
     st.dictionaries(ascii_names, ascii_tokens, min_size=1, max_size=3),
     st.none() | st.integers(-(2**62), 2**62),
 )
-def test_another_parser_reads_valid_lines_alike(
+def test_decoder_agrees_with_line_protocol_parser(
     name: str, tags: dict[str, str], fields: dict[str, str], time: int | None
 ) -> None:
     """``line_protocol_parser`` agrees on measurement, tags, fields and time of valid lines."""
@@ -288,15 +287,14 @@ def test_another_parser_reads_valid_lines_alike(
     }
 
 
-def test_a_payload_without_lines_is_empty() -> None:
-    """Nothing in, nothing out."""
+def test_decoder_returns_no_rows_for_empty_payload() -> None:
     for payload in (b"", b"\n", b"  ", b"#", b"\r\n\r\n", b"\r"):
         lines = decode(payload)
         assert (len(lines), lines.rejected, lines.passthrough()) == (0, [], None)
 
 
-def test_large_payloads_are_read() -> None:
-    """A megabyte of text, a million tags, a hundred thousand fields: decoded in linear time."""
+def test_decoder_reads_large_payloads_in_linear_time() -> None:
+    """A megabyte of text, a million tags, a hundred thousand fields."""
     text = b"x" * 2**20
     assert decode(b'log log="%b" 1' % text)[0].value == text.decode()
     fields = b",".join(b"f%d=%di" % (i, i) for i in range(100_000))
@@ -306,8 +304,8 @@ def test_large_payloads_are_read() -> None:
 
 
 @given(st.lists(st.sampled_from([b"bad", b"good value=1 1", b"", b'open value="x']), max_size=12))
-def test_the_number_of_rejected_lines_is_bounded(lines: list[bytes]) -> None:
-    """What comes after so many is kept whole, as one more; up to there nothing changes."""
+def test_decoder_bounds_number_of_rejected_lines(lines: list[bytes]) -> None:
+    """The rest after the maximum is rejected as one; up to there the result is the same."""
     payload = b"\n".join(lines)
     everything = decode(payload)
     for limit in range(4):
@@ -334,10 +332,10 @@ implementations = st.sampled_from([KERNEL, None])
 
 
 @given(several, implementations)
-def test_every_joined_payload_is_found_again_at_its_end(
+def test_join_returns_end_of_every_payload(
     payloads: list[bytes], kernel: ModuleType | None
 ) -> None:
-    """Each keeps its bytes, and ends in one LF, its own or one that was added."""
+    """Each keeps its bytes, and ends in one LF, its own or an added one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decoder, "KERNEL", kernel)
         joined = join(payloads)
@@ -356,10 +354,10 @@ columns = st.lists(st.integers(0, 20)).map(lambda found: array("q", sorted(found
 
 
 @given(columns, columns, implementations)
-def test_rows_before_each_end(
+def test_rows_before_counts_rows_up_to_each_end(
     starts: "array[int]", ends: "array[int]", kernel: ModuleType | None
 ) -> None:
-    """The rows of the payloads up to each end, some without any."""
+    """Some payloads have no rows."""
     expected = [sum(start < end for start in starts) for end in ends]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decoder, "KERNEL", kernel)

@@ -1,4 +1,4 @@
-"""Encoding: canonical bytes that decode to the same records."""
+"""Encoder: canonical bytes that decode to the same records."""
 
 import math
 from random import Random
@@ -19,7 +19,7 @@ messages = st.lists(st.from_type(Message), max_size=8)
 
 
 @given(messages)
-def test_what_is_encoded_decodes_to_the_same(records: list[Message]) -> None:
+def test_encoded_messages_decode_to_same(records: list[Message]) -> None:
     """All value types, names and texts survive; nothing is rejected."""
     lines = decode(encode(records), precision="s")
     assert lines.rejected == []
@@ -28,21 +28,21 @@ def test_what_is_encoded_decodes_to_the_same(records: list[Message]) -> None:
 
 
 @given(messages, st.integers(-(2**63) + 1, 2**63 - 1))
-def test_nanoseconds_keep_every_bit(records: list[Message], time: int) -> None:
-    """Precision ns loses nothing, whatever the time."""
+def test_encoder_is_lossless_in_nanoseconds(records: list[Message], time: int) -> None:
+    """For any time."""
     timed = [Message(m.name, m.tags, m.value, time, m.field) for m in records]
     assert list(decode(encode(timed, precision="ns"), precision="ns")) == timed
 
 
 @given(st.integers(10**17 + 1, 2**63 - 1), st.sampled_from([1, 10**3, 10**6, 10**9]))
-def test_auto_loses_nothing_in_our_times(time: int, unit: int) -> None:
-    """From 1973 on, the coarsest unit that holds a time is read back as that unit."""
+def test_encoder_is_lossless_with_auto_from_1973(time: int, unit: int) -> None:
+    """The coarsest unit for a time is read back as that unit."""
     record = Message("m", {}, 1.0, time // unit * unit)
     assert list(decode(encode([record], precision="auto"))) == [record]
 
 
 @given(messages)
-def test_columns_and_messages_encode_alike(records: list[Message]) -> None:
+def test_encoder_writes_columns_and_messages_alike(records: list[Message]) -> None:
     """Messages, columns and decoded columns give the same bytes, at once or one by one."""
     payload = encode(records, precision="ns")
     lines = to_lines(records)
@@ -54,8 +54,7 @@ def test_columns_and_messages_encode_alike(records: list[Message]) -> None:
 
 
 @given(st.from_type(Message), st.randoms())
-def test_the_order_of_tags_does_not_matter(record: Message, random: Random) -> None:
-    """Equal messages give equal bytes."""
+def test_encoder_ignores_order_of_tags(record: Message, random: Random) -> None:
     pairs = list(record.tags.items())
     random.shuffle(pairs)
     shuffled = Message(record.name, dict(pairs), record.value, record.time, record.field)
@@ -77,15 +76,15 @@ def test_the_order_of_tags_does_not_matter(record: Message, random: Random) -> N
         (Message("ccb", {}, 'a\\"\n\r\t\x01', 1, "log"), b'ccb log="a\\\\\\"\\n\\r\\t\x01" 0\n'),
     ],
 )
-def test_the_canonical_form(message: Message, line: bytes) -> None:
-    """Tags sorted, empty tags left out, each value in the canonical form of its type."""
+def test_encoder_writes_canonical_form(message: Message, line: bytes) -> None:
+    """Sorted tags, no empty tags, each value in the canonical form of its type."""
     assert encode([message]) == line
     assert encode(to_lines([message])) == line
 
 
 @pytest.mark.parametrize("precision", ["s", "ms", "us", "ns"])
-def test_times_are_cut_off_to_the_precision(precision: Precision) -> None:
-    """A time is cut off towards the past, also before 1970."""
+def test_encoder_truncates_times_to_precision(precision: Precision) -> None:
+    """Times are rounded down, also before 1970."""
     size = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[precision]
     for time in (1740027951123456789, -1):
         line = encode([Message("m", {}, 1.0, time)], precision=precision)
@@ -120,29 +119,29 @@ def test_times_are_cut_off_to_the_precision(precision: Precision) -> None:
     ],
     ids=repr,
 )
-def test_what_cannot_be_carried_is_refused(message: Message) -> None:
-    """The error names the record; nothing is written that would not be read back."""
+def test_encoder_rejects_unrepresentable_message(message: Message) -> None:
+    """The error names the record; the encoder writes only what can be decoded."""
     lines = to_lines([message])
     with pytest.raises(EncodeError, match=r".+"):
         encode([message])
     assert (len(lines), len(lines.rejected)) == (0, 1)
 
 
-def test_what_is_no_precision_is_a_usage_error() -> None:
-    """Also where records are taken one by one."""
+def test_encoder_rejects_unknown_precision() -> None:
+    """Also when encoding records one by one."""
     for call in (encode, encode_each):
         with pytest.raises(UsageError, match="not one of"):
             call([], precision="d")  # type: ignore[arg-type]
 
 
-def test_messages_pass_through_in_nanoseconds() -> None:
-    """Columns made of messages have a payload too."""
+def test_lines_of_messages_pass_through_in_nanoseconds() -> None:
+    """Columns made from messages have a payload too."""
     lines = to_lines([Message("m", {}, 1.0, 10**9)])
     assert (lines.precision, lines.passthrough()) == ("ns", b"m value=1.0 1000000000\n")
 
 
-def test_a_series_too_long_to_be_read_is_refused() -> None:
-    """What could be encoded but not decoded again is among the rejected."""
+def test_to_lines_rejects_too_long_series() -> None:
+    """Messages that can be encoded but not decoded are rejected."""
     lines = to_lines([Message("m", {"a": "x" * 65536}, 1.0)])
     assert len(lines) == 0
     [rejected] = lines.rejected
@@ -150,42 +149,41 @@ def test_a_series_too_long_to_be_read_is_refused() -> None:
 
 
 class Float(float):
-    """A float of another class, as NumPy has them, which prints in its own way."""
+    """A subclass of float with its own ``__repr__``, like NumPy's."""
 
     def __repr__(self) -> str:
         return f"Float({float(self)})"
 
 
 @given(st.from_type(Message), st.sampled_from(["s", "ms", "us", "ns", "auto"]))
-def test_a_message_is_written_as_the_encoder_writes_it(message: Message, precision: str) -> None:
-    """Byte for byte, in every unit."""
+def test_writer_writes_same_bytes_as_encoder(message: Message, precision: str) -> None:
+    """In every unit."""
     line = write_message(message, precision)  # type: ignore[arg-type]
     assert line == encode([message], precision=precision)  # type: ignore[arg-type]
 
 
-def test_an_error_names_the_message() -> None:
-    """So that it can be found among thousands."""
-    with pytest.raises(EncodeError, match=r"'m' \{'hostname': 'n1'\}: nan cannot be a value"):
+def test_encoder_error_names_message() -> None:
+    with pytest.raises(EncodeError, match=r"'m' \{'hostname': 'n1'\}: nan is not a valid value"):
         write_message(Message("m", {"hostname": "n1"}, float("nan")), "s")
 
 
-def test_a_float_of_another_class_is_written_as_a_number() -> None:
-    """Its own way to print is not line protocol's."""
+def test_encoder_writes_float_of_subclass_as_number() -> None:
+    """``__repr__`` of the subclass is not line protocol."""
     assert write_value(Float(1.5)) == b"1.5"
     assert list(decode(encode([Message("m", {}, Float(1.5))]))) == [Message("m", {}, 1.5)]
 
 
 @given(st.from_type(Message))
-def test_a_dead_letter_holds_the_line(message: Message) -> None:
-    """Without its line end; a message that is no line is printed."""
+def test_original_of_message_is_line(message: Message) -> None:
+    """Without line end; a message that cannot be encoded is returned as ``repr()``."""
     assert original(message) + b"\n" == write_message(message, "auto")
     broken = Message("", message.tags, message.value, message.time, message.field)
     assert original(broken) == repr(broken).encode()
 
 
 @given(st.sampled_from(UNITS), st.integers(100_000_001, 99_999_999_999))
-def test_the_years_1973_to_5138_are_distinguished(unit: Precision, seconds: int) -> None:
-    """Any second of these years, written in any unit, is read in that unit."""
+def test_unit_is_inferred_for_years_1973_to_5138(unit: Precision, seconds: int) -> None:
+    """Any second of these years is read in the unit it was written in."""
     stamp = seconds * 10**9 // NANOSECONDS[unit]
     if abs(stamp) < 2**63:
         assert unit_of(stamp) == unit
@@ -197,20 +195,19 @@ def test_the_years_1973_to_5138_are_distinguished(unit: Precision, seconds: int)
     [(0, "s"), (10**11, "s"), (10**11 + 1, "ms"), (10**14, "ms"), (10**14 + 1, "us"),
      (10**17, "us"), (10**17 + 1, "ns"), (2**63 - 1, "ns")],
 )  # fmt: skip
-def test_the_limits_between_units(stamp: int, unit: Precision) -> None:
-    """Each limit belongs to the coarser unit."""
+def test_unit_at_limit_is_coarser_one(stamp: int, unit: Precision) -> None:
     assert unit_of(stamp) == unit
 
 
-def test_the_coarsest_unit_loses_nothing() -> None:
-    """It is the largest that divides the time."""
+def test_coarsest_unit_is_lossless() -> None:
+    """It is the largest unit that divides the time."""
     assert [coarsest(time) for time in (0, 10**9, 10**6, 10**3, 1, -(10**9) - 1)] == [
         "s", "s", "ms", "us", "ns", "ns",
     ]  # fmt: skip
 
 
-def test_one_payload_may_mix_units() -> None:
-    """Each timestamp is read by itself; the payload then has no unit."""
+def test_decoder_infers_unit_of_each_timestamp() -> None:
+    """A payload with several units has no precision."""
     lines = decode(b"m v=1 1740027951\nm v=1 1740027951000000000\n")
     assert [m.time for m in lines] == [1740027951 * 10**9] * 2
     assert lines.precision is None

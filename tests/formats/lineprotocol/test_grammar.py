@@ -1,4 +1,4 @@
-"""The grammar: its expressions, the diagnosis of broken lines, and what ``lenient`` repairs."""
+"""The grammar: expressions, diagnosis of broken lines, and repairs of ``lenient``."""
 
 import re
 
@@ -13,13 +13,13 @@ from ccpipe.message import Message
 from tests.formats.broken_lines import BROKEN
 
 
-def test_every_rule_has_a_line_that_breaks_it() -> None:
-    """The table of broken lines leaves no rule out; only InfluxDB rejects duplicate tags."""
+def test_every_rule_has_broken_line() -> None:
+    """Except for duplicate tags, which only InfluxDB rejects."""
     assert {rule for _, rule, _ in BROKEN} | {Rule.DUPLICATE_TAG, Rule.UNREAD} == set(Rule)
 
 
-def test_expressions_are_compiled_when_they_are_used() -> None:
-    """Commands start without them: where the kernel reads all lines, none is needed."""
+def test_expressions_are_compiled_on_first_use() -> None:
+    """Commands start faster: if the kernel reads all lines, none is needed."""
     grammar = Grammar(rb" ", {}, tags_once=True)
     assert not [each for each in vars(grammar).values() if isinstance(each, re.Pattern)]
     assert grammar.key.fullmatch(b"hostname")
@@ -28,7 +28,7 @@ def test_expressions_are_compiled_when_they_are_used() -> None:
 
 @pytest.mark.parametrize("piece", [b"\\", b'"', b",t=", b" v=1", b'v="', b"\\,", b"1", b" "])
 def test_matching_takes_linear_time(piece: bytes) -> None:
-    """A megabyte that looks like a line up to its end; with backtracking this would take hours."""
+    """A megabyte that resembles a line up to its end; backtracking would take hours."""
     text = b"m" + piece * (2**20 // len(piece)) + b"\x00"
     for grammar in (CC, INFLUX):
         grammar.line.match(text)
@@ -48,8 +48,8 @@ SECOND = 10**9
     | st.binary(max_size=20),
     st.sampled_from([CC, INFLUX]),
 )  # fmt: skip
-def test_every_ungrammatical_line_has_a_diagnosis(line: bytes, grammar: Grammar) -> None:
-    """A rule, and an offset within the line or at its end."""
+def test_diagnosis_finds_rule_and_offset_for_any_broken_line(line: bytes, grammar: Grammar) -> None:
+    """The offset is within the line or at its end."""
     if grammar.line.match(line) is None:
         rule, offset = diagnose(line, 0, len(line), grammar)
         assert isinstance(rule, Rule)
@@ -83,10 +83,10 @@ def test_every_ungrammatical_line_has_a_diagnosis(line: bytes, grammar: Grammar)
         (b"load,a= event=x\r", Rule.TAG_VALUE, Message("load", {}, "x", None, "event")),
     ],
 )  # fmt: skip
-def test_known_errors_are_repaired_on_request_only(
+def test_decoder_repairs_known_errors_only_if_lenient(
     line: bytes, rule: Rule, message: Message
 ) -> None:
-    """Strictly they are rejected with their rule; leniently they are read as they were meant."""
+    """Otherwise they are rejected with their rule."""
     assert [bad.rule for bad in decode(line).rejected] == [rule]
     lines = decode(b"a v=1 1\n" + line + b"\nb v=2 2", lenient=True)
     assert (list(lines)[1:-1], lines.rejected) == ([message], [])
@@ -99,15 +99,15 @@ def test_known_errors_are_repaired_on_request_only(
     [b"load value=P0 5", b"job event=a b", b"job event={} x", b"load,=1 value=1", b"load value=1 x",
      b"job event={\xff} 5", b"load,a= value=1e999", b'job event={"a": 1', b"x,t=\xff, v=1 1"],
 )  # fmt: skip
-def test_what_nobody_writes_stays_rejected(line: bytes) -> None:
-    """Repair does not guess; the reason is that of the original line."""
+def test_lenient_decoder_rejects_other_errors(line: bytes) -> None:
+    """Repair does not guess; the reason refers to the original line."""
     strict, lenient = decode(line), decode(line, lenient=True)
     assert lenient.rejected == strict.rejected
     assert len(lenient.rejected) == 1
     assert list(lenient.texts) == []
 
 
-def test_a_million_escaped_commas_are_repaired_in_linear_time() -> None:
-    """Each comma is read once (quadratic time would take hours here)."""
+def test_repair_of_million_escaped_commas_takes_linear_time() -> None:
+    """Each comma is read once; quadratic time would take hours."""
     line = b"m,a" + b"\\," * 500_000 + b"=,b= v=1"
     assert len(decode(line, lenient=True)) == 1

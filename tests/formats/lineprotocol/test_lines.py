@@ -1,4 +1,4 @@
-"""``Lines``: columns that are also a sequence of messages; their texts, and their Arrow table."""
+"""``Lines``: columns that are also a sequence of messages; texts and Arrow table."""
 
 from array import array
 from collections.abc import Callable
@@ -49,8 +49,8 @@ def received(lines: Lines) -> list[bytes]:
 
 
 @given(st.lists(messages, max_size=4), st.booleans())
-def test_joined_lines_hold_the_rows_of_all(parts: list[list[Message]], own_tables: bool) -> None:
-    """Also where the parts number their series differently."""
+def test_concat_returns_rows_of_all_parts(parts: list[list[Message]], own_tables: bool) -> None:
+    """Even if the parts number their series differently."""
     lines = [
         decode_in_python(encode(part), SeriesTable() if own_tables else table, "s", lenient=False)
         for table in [SeriesTable()]
@@ -64,8 +64,8 @@ def test_joined_lines_hold_the_rows_of_all(parts: list[list[Message]], own_table
 
 
 @given(st.lists(messages, min_size=2, max_size=4), st.sampled_from([*COLUMNS, "payload", "size"]))
-def test_joined_payloads_have_all_columns(parts: list[list[Message]], first: str) -> None:
-    """Whichever is asked for first, and after a row was added."""
+def test_concat_builds_columns_in_any_order(parts: list[list[Message]], first: str) -> None:
+    """Whichever column is accessed first, and after a row was added."""
     whole = Lines.concat([decode(encode(part, precision="ns"), precision="ns") for part in parts])
     expected = [message for part in parts for message in part]
     getattr(whole, first)
@@ -78,14 +78,13 @@ def test_joined_payloads_have_all_columns(parts: list[list[Message]], first: str
 
 
 @given(messages, st.slices(8))
-def test_a_slice_holds_the_rows_of_its_range(records: list[Message], rows: slice) -> None:
-    """As for a list."""
+def test_slice_returns_rows_of_range_like_list(records: list[Message], rows: slice) -> None:
     assert list(to_lines(records)[rows]) == records[rows]
     assert list(decode(encode(records, precision="s"), precision="s")[rows]) == records[rows]
 
 
 def test_columns_are_buffers_of_equal_length() -> None:
-    """They can be used without copying, and need no library."""
+    """They can be used without a copy or a library."""
     lines = decode(PAYLOAD)
     sizes = {
         name: memoryview(column).nbytes for name, column in zip(COLUMNS, lines.columns, strict=True)
@@ -99,8 +98,8 @@ def test_columns_are_buffers_of_equal_length() -> None:
     ]  # fmt: skip
 
 
-def test_the_valid_lines_bytes_pass_through() -> None:
-    """Without bad lines, comments and stray spaces; otherwise byte for byte."""
+def test_passthrough_returns_bytes_of_valid_lines() -> None:
+    """Without bad lines, comments and extra spaces; otherwise byte for byte."""
     lines = decode(PAYLOAD)
     assert lines.passthrough() == (
         b"load,hostname=a value=1.5 1740027951\n"
@@ -112,8 +111,8 @@ def test_the_valid_lines_bytes_pass_through() -> None:
 
 
 @needs_kernel
-def test_a_payload_of_valid_lines_passes_as_it_is() -> None:
-    """Without a copy; anything beside the lines is left out, and a last line end added."""
+def test_passthrough_returns_clean_payload_without_copy() -> None:
+    """Anything but lines is removed, and a missing last line end added."""
     payload = b"a v=1,w=2 1\nb v=2 2\n"
     assert decode(payload).passthrough() is payload
     for other in (b"a v=1,w=2 1 \nb v=2 2\n", b"a v=1,w=2 1\r\n\nb v=2 2", b"#\n" + payload):
@@ -127,10 +126,10 @@ def test_a_payload_of_valid_lines_passes_as_it_is() -> None:
 @pytest.mark.parametrize(
     "decode", [pytest.param(decode_compiled, marks=needs_kernel), decode_in_python]
 )
-def test_numbers_that_begin_or_end_with_their_point_are_known(
+def test_lines_detect_numbers_with_bare_decimal_point(
     decode: Callable[..., Lines], number: str, odd: str
 ) -> None:
-    """In known and new series, alone in a line or not, and after what is joined or taken."""
+    """In known and new series, alone in a line or not, and after ``concat`` or ``take``."""
     table = SeriesTable()
     plain = decode(f"m.n,a=.5,b=1. v={number} 1\n".encode() * 2, table, "auto", False)
     assert not plain.bare_points
@@ -141,8 +140,8 @@ def test_numbers_that_begin_or_end_with_their_point_are_known(
 
 
 @given(st.slices(6))
-def test_what_passes_through_decodes_to_the_same_rows(rows: slice) -> None:
-    """A slice that cuts a line with several fields in two passes nothing."""
+def test_passthrough_decodes_to_same_rows(rows: slice) -> None:
+    """A slice that splits the fields of a line cannot be passed on."""
     part = decode(PAYLOAD)[rows]
     passed = part.passthrough()
     if passed is not None:
@@ -152,14 +151,14 @@ def test_what_passes_through_decodes_to_the_same_rows(rows: slice) -> None:
 @pytest.mark.parametrize(
     "payload", [b"m v=1", b"m v=1 1\nm v=2", b"m v=1 1\nm v=2 1740027951000"], ids=repr
 )
-def test_nothing_passes_where_times_are_missing_or_differ_in_unit(payload: bytes) -> None:
+def test_passthrough_requires_times_in_one_unit(payload: bytes) -> None:
     """A receiver reads all timestamps of a payload in one unit."""
     assert decode(payload).precision is None
     assert decode(payload).passthrough() is None
 
 
-def test_repaired_and_added_rows_do_not_pass_through() -> None:
-    """Their bytes in the payload mean something else."""
+def test_passthrough_returns_none_for_repaired_and_added_rows() -> None:
+    """Their bytes in the payload have another meaning."""
     repaired = decode(b"name, value=1 5", lenient=True)
     assert repaired.passthrough() is None
     lines = decode(b"m v=1 1")
@@ -168,17 +167,15 @@ def test_repaired_and_added_rows_do_not_pass_through() -> None:
     assert lines.passthrough() is None
 
 
-def test_lines_of_different_units_do_not_pass_through_together() -> None:
+def test_passthrough_returns_none_for_concat_of_different_units() -> None:
     """Seconds and nanoseconds cannot be mixed in one payload."""
     lines = to_lines([Message("m", {}, 1.0, SECOND)])
     assert Lines.concat([decode(b"m v=1 1"), lines]).passthrough() is None
 
 
 @given(messages, st.data())
-def test_taken_rows_are_those_that_are_asked_for(
-    records: list[Message], data: st.DataObject
-) -> None:
-    """The others are gone; rejected lines stay with the rows."""
+def test_take_returns_selected_rows(records: list[Message], data: st.DataObject) -> None:
+    """Other rows are dropped; rejected lines are kept."""
     lines = Lines.concat([decode(b"broken\n"), to_lines(records)])
     keep = data.draw(st.lists(st.booleans(), min_size=len(records), max_size=len(records)))
     taken = lines.take(keep)
@@ -188,8 +185,8 @@ def test_taken_rows_are_those_that_are_asked_for(
 
 
 @given(st.lists(st.booleans(), min_size=6, max_size=6))
-def test_a_line_that_lost_a_field_does_not_pass_through(keep: list[bool]) -> None:
-    """Only whole lines travel on as the bytes that were received."""
+def test_passthrough_returns_none_after_take_of_part_of_line(keep: list[bool]) -> None:
+    """Only whole lines are passed on as received."""
     lines = decode(PAYLOAD)
     passed = lines.take(keep).passthrough()
     if 0 < sum(keep[2:5]) < 3:  # the rows of the line `pair`
@@ -199,8 +196,8 @@ def test_a_line_that_lost_a_field_does_not_pass_through(keep: list[bool]) -> Non
         assert list(decode(passed)) == list(lines.take(keep))
 
 
-def test_rows_can_be_given_other_series() -> None:
-    """Only names and tags change; the rows they were made of do not, and old bytes do not pass."""
+def test_with_series_changes_names_and_tags_only() -> None:
+    """The source rows do not change, and the old bytes are not passed on."""
     lines = decode(PAYLOAD)
     code = lines.table.code_of(Series("new", {"a": "b"}, b"new,a=b"))
     changed = lines.with_series(array("i", [code] * len(lines)))
@@ -213,8 +210,8 @@ def test_rows_can_be_given_other_series() -> None:
 
 
 @given(messages)
-def test_a_row_is_a_line_for_a_dead_letter(records: list[Message]) -> None:
-    """Row by row, exact in time and without line end, whatever the line held beside it."""
+def test_original_returns_line_of_row(records: list[Message]) -> None:
+    """Exact in time and without line end, whatever else the received line has."""
     lines = to_lines(records)
     for index, record in enumerate(records):
         line = lines.original(index)
@@ -230,28 +227,28 @@ def _unit(message: Message) -> Precision:
     return "s" if message.time is None else coarsest(message.time)
 
 
-def test_a_row_that_cannot_be_encoded_is_shown_in_a_dead_letter() -> None:
+def test_original_returns_repr_of_row_that_cannot_be_encoded() -> None:
     """InfluxDB allows names that ClusterCockpit does not."""
     lines = decode(b"m,t=a\tb v=1 5", dialect="influx")
     assert lines.original(0).startswith(b"Message(name='m', tags={'t': 'a\\tb'}")
 
 
-def test_the_size_grows_with_payload_and_rows() -> None:
-    """It is what bounds a queue."""
+def test_size_grows_with_payload_and_rows() -> None:
+    """Queues are bounded by it."""
     lines = decode(PAYLOAD)
     assert lines.size == len(PAYLOAD) + sum(memoryview(column).nbytes for column in lines.columns)
 
 
 @given(messages)
 def test_missing_times_are_filled(records: list[Message]) -> None:
-    """Rows that have a time keep it."""
+    """Existing times are kept."""
     lines = to_lines(records).fill_missing_times(7 * SECOND)
     assert [m.time for m in lines] == [7 * SECOND if m.time is None else m.time for m in records]
     assert NO_TIME not in lines.times
 
 
-def test_rows_can_be_added_by_number() -> None:
-    """Sources build columns without messages; what cannot be a value is refused."""
+def test_append_adds_rows_by_code() -> None:
+    """Sources build columns without messages; invalid values are rejected."""
     lines = Lines()
     series = lines.table.code_of(Series("m", {"a": "b"}, b"m,a=b"))
     field = lines.table.field_code_of("value")
@@ -262,7 +259,7 @@ def test_rows_can_be_added_by_number() -> None:
         Message("m", {"a": "b"}, "x", None),
     ]
     for value in (float("nan"), float("-inf"), 2**63, Uint(-1), Uint(2**64), "\udc00"):
-        with pytest.raises(EncodeError, match="cannot be a value|surrogate"):
+        with pytest.raises(EncodeError, match="not a valid value|surrogate"):
             lines.append(series, field, value, 5)
     with pytest.raises(EncodeError, match="outside 64 bits"):
         lines.append(series, field, 1.0, 2**63)
@@ -270,14 +267,14 @@ def test_rows_can_be_added_by_number() -> None:
 
 
 @given(messages)
-def test_the_types_of_a_column_say_what_is_a_number(records: list[Message]) -> None:
-    """A number in the column of types is a number as a message's value."""
+def test_type_column_identifies_numbers(records: list[Message]) -> None:
+    """By the same rule as the values of messages."""
     lines = to_lines(records)
     assert [IS_NUMBER[kind] for kind in lines.types] == [is_number(m.value) for m in records]
 
 
-def test_columns_that_are_not_given_are_zero() -> None:
-    """Rows that were never bytes have no place in a payload."""
+def test_extend_fills_missing_columns_with_zero() -> None:
+    """Added rows have no position in a payload."""
     lines = decode(b"m v=1 1")
     lines.extend({"series": lines.series * 2, "numbers": array("d", [2.0, 3.0])})
     assert [(m.name, m.value, m.time) for m in lines] == [
@@ -285,8 +282,8 @@ def test_columns_that_are_not_given_are_zero() -> None:
     ]  # fmt: skip
 
 
-def test_a_rejected_line_prints_readably() -> None:
-    """Whatever bytes it holds, its excerpt is one printable line around the error."""
+def test_rejected_line_prints_readably() -> None:
+    """For any bytes, the excerpt is one printable line around the error."""
     (bad,) = decode(b"x" * 100 + b"\xff\x00\n").rejected
     assert bad.reason == "expected a space and a field after measurement and tags"
     assert str(bad).startswith("line 1, column 102: expected a space and a field")
@@ -298,8 +295,8 @@ def test_a_rejected_line_prints_readably() -> None:
 TEXTS = b'm log="a\\nb" 1\nm log="" 1\nm log="\xc3\xa9\\q" 1\n'
 
 
-def test_texts_are_a_sequence_of_strings() -> None:
-    """Index, slice, length and membership work as for a list; beyond the end there is nothing."""
+def test_texts_behave_like_list_of_strings() -> None:
+    """Index, slice, length, membership and IndexError."""
     texts = decode(TEXTS).texts
     assert list(texts) == ["a\nb", "", "é\\q"]
     assert (len(texts), texts[2], texts[1:], "é\\q" in texts) == (3, "é\\q", ["", "é\\q"], True)
@@ -308,22 +305,22 @@ def test_texts_are_a_sequence_of_strings() -> None:
             texts[index]
 
 
-def test_texts_hold_no_copy_of_the_payload() -> None:
-    """They are two numbers each, whatever their length."""
+def test_texts_do_not_copy_payload() -> None:
+    """Each is stored as two numbers, whatever its length."""
     texts = decode(b'm log="%b" 1\n' % (b"x" * 10**6)).texts
     assert (list(texts.spans), texts.own) == ([7, 10**6 + 7], [])
 
 
-def test_texts_that_are_in_no_payload_are_kept() -> None:
-    """Those of repaired lines and of rows added by hand."""
+def test_texts_keep_strings_outside_payload() -> None:
+    """From repaired lines and from added rows."""
     lines = decode(b'm event={"a": 1} 1\nm event="x" 1\n', lenient=True)
     assert (list(lines.texts), lines.texts.own) == (['{"a": 1}', "x"], ['{"a": 1}'])
     lines.append(0, 0, "by hand", 1)
     assert [m.value for m in lines] == ['{"a": 1}', "x", "by hand"]
 
 
-def test_joined_texts_keep_their_meaning() -> None:
-    """Texts in payloads, texts of their own and two dialects of escapes."""
+def test_concat_keeps_texts() -> None:
+    """In payloads, outside payloads, and with the escapes of two dialects."""
     parts = [
         decode(b'm log="cc\\n" 1\n'),
         decode(b'm log="influx\\n" 1\n', dialect="influx"),
@@ -336,7 +333,7 @@ def test_joined_texts_keep_their_meaning() -> None:
     assert list(Lines.concat([whole, whole]).texts) == [*whole.texts, *whole.texts]
 
 
-def test_truncating_keeps_the_first() -> None:
+def test_truncate_removes_last_texts() -> None:
     """The text of a line that is rejected after all is removed."""
     texts = Texts(b"abc", CC.unescape)
     texts.append("x")
@@ -353,7 +350,7 @@ def test_truncating_keeps_the_first() -> None:
     .filter(lambda text: not text.endswith(b"\\")),
     st.sampled_from(["cc", "influx"]),
 )
-def test_a_text_of_any_dialect_is_written_in_ours(text: bytes, dialect: Dialect) -> None:
+def test_encoder_writes_texts_of_any_dialect_in_cc(text: bytes, dialect: Dialect) -> None:
     """The text is encoded, not its escapes; with the kernel and without."""
     lines = decode(b'm log="%b" 1\n' % text, dialect=dialect)
     assert lines.table.grammar is (CC if dialect == "cc" else INFLUX)
@@ -382,10 +379,8 @@ def _expected(message: Message) -> dict[str, Any]:
 
 
 @given(messages, st.sampled_from(TAG_COLUMNS), st.slices(8))
-def test_the_table_says_what_the_messages_say(
-    records: list[Message], tag: str, rows: slice
-) -> None:
-    """Every value exactly and of its type; missing texts and tags are null."""
+def test_arrow_table_equals_messages(records: list[Message], tag: str, rows: slice) -> None:
+    """Every value exactly and with its type; missing texts and tags are null."""
     records = [
         Message(m.name, {tag: "x", **m.tags} if i % 2 else m.tags, m.value, m.time, m.field)
         for i, m in enumerate(records)

@@ -1,4 +1,4 @@
-"""The series table, and decisions by series: one number for each series, bounded memory."""
+"""The series table and results per series: one code per series, bounded memory."""
 
 import gc
 import threading
@@ -27,24 +27,23 @@ from ccpipe.message import Message
 from tests.conftest import needs_kernel
 
 
-def test_two_encodings_are_one_series() -> None:
-    """Order of tags and needless duplicates do not make a new series."""
+def test_encodings_of_one_series_share_code() -> None:
+    """The order of tags and duplicates do not make a new series."""
     table = SeriesTable()
     codes = {table.add(raw) for raw in (b"m,a=1,b=2", b"m,b=2,a=1", b"m,b=9,a=1,b=2", b"m,a=1,b=2")}
     assert len(codes) == len(table) == 1
 
 
 @given(st.from_type(Message))
-def test_a_written_series_reads_back(message: Message) -> None:
-    """``read_series`` and ``write_series`` are each other's inverse."""
+def test_read_series_reverses_write_series(message: Message) -> None:
     raw = write_series(message.name, message.tags)
     series = read_series(raw, SeriesTable().grammar)
     assert (series.name, series.tags, series.key) == (message.name, message.tags, raw)
     assert list(series.tags) == sorted(series.tags)
 
 
-def test_a_table_is_bounded() -> None:
-    """At its cap a fresh table replaces it; old numbers stay valid."""
+def test_table_is_bounded_in_series() -> None:
+    """A full table is replaced by a fresh one; old codes stay valid."""
     table = first = SeriesTable(cap=100)
     generations = 0
     for number in range(1000):
@@ -60,8 +59,8 @@ def test_a_table_is_bounded() -> None:
     assert first.series[0].tags == {"job": "0"}
 
 
-def test_fields_are_bounded_too() -> None:
-    """Field keys come from outside as tags do."""
+def test_table_is_bounded_in_fields() -> None:
+    """Field keys are input like tags."""
     table = SeriesTable(cap=100)
     for number in range(1000):
         table = table.current()
@@ -69,8 +68,8 @@ def test_fields_are_bounded_too() -> None:
         assert len(table.fields) <= 100
 
 
-def test_a_table_that_was_replaced_leaves_memory_at_once() -> None:
-    """Nothing in it points back to it: several full ones would otherwise wait for the collector."""
+def test_replaced_table_is_freed_at_once() -> None:
+    """No reference cycle: several full ones would otherwise wait for the garbage collector."""
     table = SeriesTable()
     lines = decode_in_python(b"m,a=b value=1 1", table, "s", lenient=False)
     if KERNEL is not None:
@@ -85,8 +84,8 @@ def test_a_table_that_was_replaced_leaves_memory_at_once() -> None:
         gc.enable()
 
 
-def test_a_table_takes_a_part_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same part of any memory, down to a minimum."""
+def test_table_takes_fraction_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same fraction of any memory, down to a minimum."""
     for memory, wanted in ((80 * 2**30, 10 * 2**30), (2**20, MIN_BYTES)):
         monkeypatch.setattr(series_module, "memory_limit", lambda memory=memory: memory)
         series_module.max_bytes.cache_clear()
@@ -95,15 +94,15 @@ def test_a_table_takes_a_part_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> 
     series_module.max_bytes.cache_clear()
 
 
-def test_a_duplicate_tag_is_located() -> None:
-    """The offset is that of the second key; escapes do not hide it."""
+def test_duplicate_tag_is_located() -> None:
+    """At the second key, even if it is escaped differently."""
     with pytest.raises(DuplicateTag) as caught:
         read_series(b"m,a\\ b=1,c=2,a\\ b=3", INFLUX)
     assert caught.value.start == 13
 
 
-def test_a_name_like_a_comment_is_not_written() -> None:
-    """A reader would skip the whole line."""
+def test_writer_rejects_name_like_comment() -> None:
+    """A reader would skip the line."""
     with pytest.raises(EncodeError, match="comment"):
         write_series("#m", {})
 
@@ -117,8 +116,8 @@ RAW = st.sampled_from(
 
 
 @given(st.lists(RAW, max_size=30))
-def test_both_encodings_give_the_same_numbers(raws: list[bytes]) -> None:
-    """The kernel keeps series as its twin does: numbers, encodings, what is canonical."""
+def test_kernel_encodings_equal_python(raws: list[bytes]) -> None:
+    """Codes, encodings and the check for the canonical form."""
     tables = [SeriesTable(), SeriesTable()]
     tables[1].codes = Encodings()
     codes = [[table.add(raw) for raw in raws] for table in tables]
@@ -140,8 +139,8 @@ def test_both_encodings_give_the_same_numbers(raws: list[bytes]) -> None:
             table.codes.key(len(table))
 
 
-def test_decoded_lines_and_added_series_share_numbers() -> None:
-    """Whether the decoder meets a series first or a rule makes it."""
+def test_decoded_and_added_series_share_codes() -> None:
+    """Whether the decoder or a rule adds a series first."""
     table = SeriesTable()
     made = table.code_of(Series("m", {"a": "b"}, b"m,a=b"))
     lines = decode_in_python(b"m,a=b value=1 1\nn value=1 1", table, "s", lenient=False)
@@ -153,8 +152,8 @@ def test_decoded_lines_and_added_series_share_numbers() -> None:
         assert table.code_of(Series("o", {}, b"o")) == compiled.series[0]
 
 
-def test_a_table_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few series with very long tags are as much as many short ones."""
+def test_table_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few series with very long tags count like many short ones."""
     monkeypatch.setattr(series_module, "max_bytes", lambda: 2**20)
     table = first = SeriesTable()
     for number in range(30):
@@ -164,8 +163,8 @@ def test_a_table_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert table is not first
 
 
-def test_long_series_do_not_take_the_memory_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """20 000 series of 24 KB took 1.1 GB where the memory allows as much; short ones have it."""
+def test_long_series_do_not_take_memory_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: 20 000 series of 24 KB took 1.1 GB, the limit for many short ones."""
     monkeypatch.setattr(series_module, "LONG_BYTES", 2**20)
     table = SeriesTable()
     for number in range(2000):
@@ -179,7 +178,7 @@ def test_long_series_do_not_take_the_memory_of_many(monkeypatch: pytest.MonkeyPa
     assert table is first
 
 
-def test_many_series_are_decoded_again_when_they_are_asked_for(
+def test_series_are_decoded_again_on_access(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Only some stay decoded; all can be read."""
@@ -192,8 +191,8 @@ def test_many_series_are_decoded_again_when_they_are_asked_for(
     assert len(table.series) <= 11
 
 
-def test_a_series_whose_encoding_does_not_read_back_is_kept() -> None:
-    """InfluxDB allows a name that ends in a backslash, which would escape what follows."""
+def test_table_keeps_series_with_undecodable_encoding() -> None:
+    """InfluxDB allows names that end in a backslash, which would escape the next byte."""
     table = SeriesTable(INFLUX)
     odd = Series("m\\", {"a": "b"}, b"m\\,a=b")
     assert table.series[table.code_of(odd)] == odd
@@ -201,7 +200,7 @@ def test_a_series_whose_encoding_does_not_read_back_is_kept() -> None:
 
 @needs_kernel
 def test_series_are_read_while_another_thread_adds_some() -> None:
-    """A store may spell series of one payload while the next one is being decoded."""
+    """A sink may encode one payload while the next one is decoded."""
     table, wrong = SeriesTable(), list[int]()
     done = threading.Event()
 
@@ -227,8 +226,8 @@ def test_series_are_read_while_another_thread_adds_some() -> None:
     assert len(table) == 60_000
 
 
-def test_remembered_decisions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Process and job numbers in tags make new series without end."""
+def test_per_series_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Process and job IDs in tags add series without limit."""
     monkeypatch.setattr(series_module, "MAX_DECISIONS", 100)
     asked: list[str] = []
 
@@ -247,8 +246,8 @@ def test_remembered_decisions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(known._by_code) <= 100
 
 
-def test_a_batch_of_more_series_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of it is decided, and again after other batches."""
+def test_per_series_evaluates_batch_larger_than_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All series of the batch, and again after other batches."""
     monkeypatch.setattr(series_module, "MAX_DECISIONS", 10)
     large = to_lines([Message(f"m{number}", {}, 1.0) for number in range(20)])
     known = PerSeries(lambda name, _: name)

@@ -1,4 +1,4 @@
-"""Captured output of Slurm, and what its raw text says without the reader under test."""
+"""Captured output of Slurm, and values of its raw text without the reader under test."""
 
 import gzip
 from pathlib import Path
@@ -25,10 +25,9 @@ def _compressed(path: Path) -> Path:
 
 
 def raw_cells(payload: bytes, column: str, delimiter: str = "|") -> list[str]:
-    """Return a column of a table by counting delimiters alone, whatever newlines its texts hold.
+    """Return a column of a table by counting delimiters, whatever newlines its texts contain.
 
-    The last cell of a row and the first one of the next share a piece between two delimiters, so
-    that neither of these columns can be asked for.
+    Not for the first and last columns: their cells are not separated by a delimiter.
     """
     header, _, rest = payload.decode().partition("\n")
     columns = header.split(delimiter)

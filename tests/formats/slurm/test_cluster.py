@@ -1,4 +1,4 @@
-"""sinfo's text: nodes and partitions, each once, from whatever columns a site asks for."""
+"""sinfo's text: distinct nodes and partitions, from any columns."""
 
 from contextlib import suppress
 
@@ -36,38 +36,38 @@ def found(name: str) -> Cluster:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_captured_table_has_all_nodes_and_partitions(name: str) -> None:
+def test_sinfo_reader_finds_all_nodes_and_partitions_of_captured_tables(name: str) -> None:
     reading = found(name)
     assert sorted(node.name for node in reading.nodes) == sorted(NODES)
     members = {p.name: set(expand(p.node_list or "")) for p in reading.partitions}
     assert members == ({} if "statecomplete" in name else PARTITIONS)
 
 
-def test_states_are_split_and_in_capitals() -> None:
+def test_sinfo_reader_splits_states_into_capitalized_flags() -> None:
     by_name = {node.name: node.states for node in found(next(iter(COLUMNS))).nodes}
     assert by_name["c5"] == ("DOWN", "DRAIN", "NOT_RESPONDING")
     assert by_name["big03-2"] == ("DOWN", "NOT_RESPONDING")
     assert by_name["gpu-1"] == ("IDLE",)
 
 
-def test_states_over_time() -> None:
+def test_sinfo_reader_reads_states_of_snapshot() -> None:
     states = dict(found("snapshots/sinfo_N.1795170885.txt").nodes)
     assert states["gpu-1"] == ("MIXED", "PLANNED")
     assert states["c6"] == ("UNKNOWN", "NOT_RESPONDING")
 
 
-def test_partition_in_several_groups_has_the_nodes_of_all() -> None:
+def test_sinfo_reader_merges_groups_of_partition() -> None:
     rows = b"a*|c[1-2]|idle\na*|c3|down\na*|c3|down\nb|x[01]-1|idle\nempty||n/a\n"
     reading = read_sinfo(rows, columns=["partition", "nodelist", "state"])
     assert dict(reading.partitions) == {"a": "c[1-3]", "b": "x[01]-1", "empty": None}
 
 
-def test_node_in_several_groups_keeps_its_states() -> None:
+def test_sinfo_reader_keeps_states_of_node_in_several_groups() -> None:
     reading = read_sinfo(b"PARTITION|NODELIST|STATE\na|c1|idle\nb|c1|\n")
     assert reading.nodes == [Node("c1", ("IDLE",))]
 
 
-def test_nodes_beyond_the_maximum_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sinfo_reader_rejects_nodes_beyond_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "MAX_NODES", 2)
     reading = read_sinfo(b"NODELIST|STATE\na|idle\nb|idle\na|down\nc|idle\n")
     assert reading.nodes == [Node("a", ("DOWN",)), Node("b", ("IDLE",))]
@@ -75,8 +75,8 @@ def test_nodes_beyond_the_maximum_are_rejected(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("name", ["N_states", "default"])
-def test_table_that_does_not_name_nodes_is_refused(name: str) -> None:
-    """HOSTNAMES is what a node calls itself; sinfo's own table has no delimiter."""
+def test_sinfo_reader_requires_column_of_nodes_or_partitions(name: str) -> None:
+    """HOSTNAMES is not NODELIST; sinfo's default table has no delimiter."""
     with pytest.raises(DataError, match="no column NODELIST or PARTITION|no delimiter between"):
         read_sinfo(captured(f"sinfo/phase1_linux.{name}.txt"))
 
@@ -90,7 +90,7 @@ def test_table_that_does_not_name_nodes_is_refused(name: str) -> None:
         (b"c[1-999999]|idle", "more than 100000"),
     ],
 )
-def test_bad_row_costs_itself_only(row: bytes, reason: str) -> None:
+def test_sinfo_reader_rejects_bad_row_only(row: bytes, reason: str) -> None:
     reading = read_sinfo(b"NODELIST|STATE\nc8|idle\n" + row + b"\nc9|idle\n")
     assert [node.name for node in reading.nodes] == ["c8", "c9"]
     (rejected,) = reading.rejected
@@ -98,7 +98,7 @@ def test_bad_row_costs_itself_only(row: bytes, reason: str) -> None:
     assert reason in rejected.reason
 
 
-def test_empty_output_is_an_empty_cluster() -> None:
+def test_sinfo_reader_returns_empty_cluster_for_empty_output() -> None:
     assert read_sinfo(b"") == Cluster()
 
 
@@ -107,14 +107,16 @@ NAMES = ["nodelist", "partition", "state", "statecomplete", "reason"]
 
 
 @given(st.lists(st.sampled_from(NAMES), max_size=6), st.lists(st.lists(CELLS), max_size=6))
-def test_any_cells_are_a_cluster_or_rejected(columns: list[str], table: list[list[str]]) -> None:
+def test_sinfo_reader_reads_or_rejects_any_cells(
+    columns: list[str], table: list[list[str]]
+) -> None:
     payload = "".join("|".join(cells) + "\n" for cells in table).encode("utf-8", "surrogatepass")
     reading = read_sinfo(payload, columns=["nodelist", *columns])
     assert all(bad.reason for bad in reading.rejected)
 
 
 @given(st.binary(max_size=150), st.sampled_from([b"", b"NODELIST|STATE\n", b"PARTITION\n"]))
-def test_any_bytes_are_a_cluster_or_a_named_error(payload: bytes, header: bytes) -> None:
+def test_sinfo_reader_raises_only_data_error_for_any_bytes(payload: bytes, header: bytes) -> None:
     with suppress(DataError):
         reading = read_sinfo(header + payload)
         assert len(reading.nodes) <= cluster.MAX_NODES

@@ -1,4 +1,4 @@
-"""sacct's JSON, in both dialects: what its text says, but for what is known to be lost."""
+"""sacct's JSON, in both dialects, agrees with its text except for known losses."""
 
 import json
 import math
@@ -20,17 +20,17 @@ from ccpipe.formats.slurm.values import SECOND, tres
 from tests.formats.slurm.captured import UTC, captured, names
 
 
-def test_the_objects_of_a_list() -> None:
+def test_json_reader_rejects_bad_jobs_of_list() -> None:
     payload = b'{"jobs": [{"job_id": 1}, 7, {"job_id": 2, "name": {"a": 1}}, {"job_id": 3}]}'
     reading = read_json(payload)
     assert [row.id.job for row in reading.records] == [1, 3]
     assert [(bad.line, bad.reason, bad.original) for bad in reading.rejected] == [
         (1, "jobs[1]: not an object", b"7"),
-        (2, "jobs[2]: name is no text", b'{"job_id": 2, "name": {"a": 1}}'),
+        (2, "jobs[2]: name: not a text", b'{"job_id": 2, "name": {"a": 1}}'),
     ]
 
 
-def test_what_slurm_reports_is_passed_on() -> None:
+def test_json_reader_reports_errors_of_slurm() -> None:
     errors = b'"errors": [{"error_number": 2002, "error": "Access/permission denied"}]'
     with pytest.raises(DataError, match="^Slurm reports: Access/permission denied$"):
         read_json(b"{" + errors + b"}")
@@ -39,8 +39,8 @@ def test_what_slurm_reports_is_passed_on() -> None:
     assert reading.rejected[0].reason == "Slurm reports: Access/permission denied"
 
 
-def test_bytes_that_are_not_utf8_cost_nothing_but_themselves() -> None:
-    """A user may have named a job so."""
+def test_json_reader_replaces_invalid_utf8() -> None:
+    """Users may name jobs so."""
     (row,) = read_json(b'{"jobs": [{"job_id": 1, "name": "caf\xe9"}]}').records
     assert row.job_name == "caf\N{REPLACEMENT CHARACTER}"
 
@@ -48,21 +48,21 @@ def test_bytes_that_are_not_utf8_cost_nothing_but_themselves() -> None:
 @pytest.mark.parametrize(
     ("payload", "reason"),
     [
-        (b"", "not JSON of Slurm"),
-        (b"[]", "not JSON of Slurm: Expected `object`"),
-        (b'{"jobs": 7}', r"not JSON of Slurm: .*\$\.jobs"),
+        (b"", "not Slurm JSON"),
+        (b"[]", "not Slurm JSON: Expected `object`"),
+        (b'{"jobs": 7}', r"not Slurm JSON: .*\$\.jobs"),
         (b'{"nodes": []}', "no list 'jobs' in the document"),
-        (b'{"jobs": [', "not JSON of Slurm"),
+        (b'{"jobs": [', "not Slurm JSON"),
         (b'{"a":' * 100_000, "nested too deeply"),
         (b'{"jobs": [' + b"[" * 100_000, "nested too deeply|not JSON"),
     ],
 )
-def test_what_is_no_document(payload: bytes, reason: str) -> None:
+def test_json_reader_rejects_other_documents(payload: bytes, reason: str) -> None:
     with pytest.raises(DataError, match=reason):
         read_json(payload)
 
 
-def test_a_document_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_reader_rejects_too_large_document(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sacct_json, "MAX_BYTES", 10)
     with pytest.raises(DataError, match="more than 10 bytes"):
         read_json(b'{"jobs": []}')
@@ -92,11 +92,11 @@ def of(value: Any) -> JsonObject:
         (0.5, 0.5),
     ],
 )
-def test_numbers_in_both_dialects(value: Any, number: float | None) -> None:
+def test_json_object_reads_numbers_in_both_dialects(value: Any, number: float | None) -> None:
     assert of(value).amount("x") == number
 
 
-def test_numbers_in_units() -> None:
+def test_json_object_converts_units() -> None:
     assert of(30).minutes("x") == 1800
     assert of({"set": False, "infinite": True, "number": 0}).minutes("x") == math.inf
     assert of(1795170748).time("x") == 1795170748 * SECOND
@@ -126,11 +126,13 @@ def test_numbers_in_units() -> None:
         (None, (None, None)),
     ],
 )
-def test_exit_codes_in_all_dialects(value: Any, code: tuple[int | None, int | None]) -> None:
+def test_json_object_reads_exit_codes_in_all_dialects(
+    value: Any, code: tuple[int | None, int | None]
+) -> None:
     assert of(value).exit_code("x") == code
 
 
-def test_states_and_lists_of_words() -> None:
+def test_json_object_reads_states_from_words_and_lists() -> None:
     assert of("down").state("x") == "DOWN"
     assert of(["RUNNING", "COMPLETING"]).state("x") == "RUNNING"
     assert of("").state("x") is of(None).state("x") is of([]).state("x") is None
@@ -138,14 +140,14 @@ def test_states_and_lists_of_words() -> None:
 
 
 @pytest.mark.parametrize("value", ["7", [7], {"set": True, "number": "7"}])
-def test_members_that_are_wrong_are_named(value: Any) -> None:
-    with pytest.raises(DataError, match="x is no number"):
+def test_json_object_names_invalid_members(value: Any) -> None:
+    with pytest.raises(DataError, match="x: not a number"):
         of(value).amount("x")
-    with pytest.raises(DataError, match="x is no whole number"):
+    with pytest.raises(DataError, match="x: not a whole number"):
         of(0.5).whole("x")
-    with pytest.raises(DataError, match="x is no time"):
+    with pytest.raises(DataError, match="x: not a time"):
         of(10**12).time("x")
-    with pytest.raises(DataError, match="x holds something that is no object"):
+    with pytest.raises(DataError, match="x: not a list of objects"):
         list(of([7]).objects("x"))
 
 
@@ -159,7 +161,7 @@ JSON = st.recursive(
 
 
 @given(st.binary(max_size=60) | JSON.map(msgspec.json.encode))
-def test_any_bytes_are_a_document_or_a_named_error(payload: bytes) -> None:
+def test_json_reader_raises_only_data_error_for_any_bytes(payload: bytes) -> None:
     for document in (payload, b'{"jobs": [' + payload + b"]}"):
         with suppress(DataError):
             read_json(document)
@@ -175,13 +177,13 @@ def rows(name: str) -> list[SacctRow]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_captured_job_and_step_is_read(name: str) -> None:
+def test_json_reader_reads_all_captured_jobs_and_steps(name: str) -> None:
     jobs = json.loads(captured(name))["jobs"]
     assert len(rows(name)) == len(jobs) + sum(len(job["steps"]) for job in jobs) > 0
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_sums_of_cpu_time_are_those_of_the_raw_document(name: str) -> None:
+def test_json_reader_preserves_sums_of_cpu_time(name: str) -> None:
     jobs = json.loads(captured(name))["jobs"]
     for kind, field in (("user", "user_cpu"), ("system", "system_cpu"), ("total", "total_cpu")):
         times = [step["time"][kind] for job in jobs for step in job["steps"]]
@@ -195,14 +197,14 @@ def test_sums_of_cpu_time_are_those_of_the_raw_document(name: str) -> None:
 ONLY_IN_TEXT = {
     "cancelled_by", "gid", "req_cpus", "req_nodes", "reservation", "uid",
 }  # fmt: skip
-"""What JSON of 22.05 does not hold, of all rows or of those of steps."""
+"""Missing from JSON of 22.05, in all rows or in rows of steps."""
 ROUNDED = {
     "ave_disk_read", "ave_disk_write", "ave_cpu", "min_cpu", "system_cpu", "user_cpu",
     "total_cpu",
 }  # fmt: skip
-"""What the text rounds to 0.01 MiB, to seconds or to milliseconds."""
-OTHERWISE = {"exit_code", "time_limit", "alloc_cpus", "cpu_time", "consumed_energy"}
-"""What each says in its own way; see the tests below."""
+"""Rounded by the text to 0.01 MiB, to seconds or to milliseconds."""
+DIFFERENT = {"exit_code", "time_limit", "alloc_cpus", "cpu_time", "consumed_energy"}
+"""Different in JSON and text; see the tests below."""
 
 
 def differences(
@@ -219,7 +221,7 @@ def differences(
     return found
 
 
-def test_text_and_json_of_the_same_moment_agree() -> None:
+def test_json_and_text_of_same_time_agree() -> None:
     text = SacctReader(zone=UTC).read(captured("sacct/phase1_linux.all_fields_D.txt")).records
     found = differences(text, rows("sacct/phase1_linux.json"), lambda row: (row.id, row.start))
     assert all(theirs == {} for _, _, theirs in found.pop("other"))
@@ -228,7 +230,7 @@ def test_text_and_json_of_the_same_moment_agree() -> None:
             assert {k: int(v) for k, v in tres(str(mine)).items()} == {
                 k: int(v) for k, v in tres(str(theirs)).items()
             }
-    assert found.keys() <= ONLY_IN_TEXT | ROUNDED | OTHERWISE
+    assert found.keys() <= ONLY_IN_TEXT | ROUNDED | DIFFERENT
     for field in ONLY_IN_TEXT & found.keys():
         assert all(theirs is None for _, _, theirs in found[field])
     for field in ROUNDED & found.keys():
@@ -236,10 +238,10 @@ def test_text_and_json_of_the_same_moment_agree() -> None:
         assert all(abs(mine - theirs) < bound + 1e-9 for _, mine, theirs in found[field])  # type: ignore[operator]
 
 
-def test_what_the_two_say_in_their_own_way() -> None:
-    """JSON of 22.05 loses codes other than 0 and limits without bound, and invents nothing.
+def test_json_and_text_differ_as_documented() -> None:
+    """JSON of 22.05 lacks non-zero exit codes and unlimited time limits.
 
-    For jobs that never ran, the text prints the CPUs that were asked for as allocated.
+    For jobs that never ran, the text prints the requested CPUs as allocated.
     """
     text = SacctReader(zone=UTC).read(captured("sacct/phase1_linux.all_fields_D.txt")).records
     found = differences(text, rows("sacct/phase1_linux.json"), lambda row: (row.id, row.start))
@@ -250,8 +252,8 @@ def test_what_the_two_say_in_their_own_way() -> None:
     assert {mine for _, mine, _ in found["consumed_energy"]} == {0}
 
 
-def test_the_name_of_a_reservation_is_no_address() -> None:
-    """22.05 writes where in memory the name is."""
+def test_json_reader_ignores_address_of_reservation_name() -> None:
+    """22.05 writes the memory address of the name."""
     (job,) = json.loads(captured("sacct/phase1_linux.json"))["jobs"][:1]
     assert isinstance(job["reservation"]["name"], int)
     assert {row.reservation for row in rows("sacct/phase1_linux.json")} == {None}
@@ -296,8 +298,8 @@ MODERN: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_the_dialect_of_later_versions() -> None:
-    """Made after the data parsers v0.0.40 to v0.0.46; there is no captured document of theirs."""
+def test_json_reader_reads_dialect_of_later_versions() -> None:
+    """Written after the data parsers v0.0.40 to v0.0.46; no captured document is available."""
     reading = read_json(json.dumps({"jobs": [MODERN]}).encode())
     assert reading.rejected == []
     job, batch, step = reading.records
@@ -310,7 +312,7 @@ def test_the_dialect_of_later_versions() -> None:
     assert step.id.step == "0"
 
 
-def test_another_commands_jobs_are_rejected() -> None:
+def test_json_reader_rejects_jobs_of_other_commands() -> None:
     reading = read_json(b'{"jobs": [{"job_id": 1, "job_state": "RUNNING"}]}')
     assert reading.records == []
     assert reading.rejected[0].reason == "jobs[0]: a job of squeue or scontrol, not of sacct"
@@ -329,7 +331,7 @@ JUNK = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(sorted(MODERN)), JUNK), st.booleans())
-def test_any_members_are_rows_or_rejected(members: dict[str, Any], in_steps: bool) -> None:
+def test_json_reader_reads_or_rejects_any_members(members: dict[str, Any], in_steps: bool) -> None:
     job = {**MODERN, "steps": [members]} if in_steps else {**MODERN, **members}
     reading = read_json(json.dumps({"jobs": [job]}).encode())
     assert reading.records or reading.rejected

@@ -33,8 +33,8 @@ from ccpipe.formats.slurm.records import MAX_EXCERPT, RejectedRow, SacctRow, Slu
         ("3.0+1", "", SlurmId(3, "0+1")),
     ],
 )
-def test_what_each_number_names(shown: str, raw: str, found: SlurmId) -> None:
-    """The raw number is the job's own; either of both may come first."""
+def test_slurm_id_reads_both_numbers_in_either_order(shown: str, raw: str, found: SlurmId) -> None:
+    """The raw number is the job's own."""
     assert SlurmId.read(shown, raw) == found
     if raw:
         assert SlurmId.read(raw, shown) == found
@@ -48,7 +48,7 @@ def test_what_each_number_names(shown: str, raw: str, found: SlurmId) -> None:
     st.sampled_from(["plain", "task", "pending", "het"]),
     st.integers(0, 2**32),
 )
-def test_numbers_come_back(job: int, step: str, kind: str, index: int) -> None:
+def test_slurm_id_round_trips(job: int, step: str, kind: str, index: int) -> None:
     number = {
         "plain": SlurmId(job, step),
         "task": SlurmId(job, step, array_job=index + 1, array_task=index),
@@ -63,7 +63,7 @@ def test_numbers_come_back(job: int, step: str, kind: str, index: int) -> None:
     ["", "x", "3.", ".3", "3_", "3_x", "3+", "3 ", "-3", "3_[1", "3_1+2", "٣", "3.a b", "3.é",
      "9" * 11],
 )  # fmt: skip
-def test_what_is_no_number_of_a_job(text: str) -> None:
+def test_slurm_id_rejects_invalid_numbers(text: str) -> None:
     with pytest.raises(DataError, match="not a job's number"):
         SlurmId.read(text)
     with pytest.raises(DataError, match="not a job's number"):
@@ -71,19 +71,19 @@ def test_what_is_no_number_of_a_job(text: str) -> None:
 
 
 @given(st.text(max_size=30), st.text(max_size=10))
-def test_any_text_is_a_number_or_a_named_error(shown: str, raw: str) -> None:
+def test_slurm_id_raises_only_data_error_for_any_text(shown: str, raw: str) -> None:
     with suppress(DataError):
         SlurmId.read(shown, raw)
 
 
-def test_an_excerpt_is_short_and_printable() -> None:
+def test_rejected_row_excerpt_is_short_and_printable() -> None:
     rejected = RejectedRow(1, "no", b"\xff" + b"x" * 10_000)
     assert rejected.excerpt.startswith("\\xffxxx")
     assert len(rejected.excerpt) == MAX_EXCERPT
     assert RejectedRow(1, "no", b"3|a").excerpt == "3|a"
 
 
-def test_requested_memory_needs_all_its_factors() -> None:
+def test_requested_memory_requires_all_factors() -> None:
     for row in (
         SacctRow(SlurmId(3), req_mem_of="job"),
         SacctRow(SlurmId(3), req_mem=2**30, req_cpus=2),

@@ -1,4 +1,4 @@
-"""sacct's text: every captured row, its sums by other means, and whatever a site may ask for."""
+"""sacct's text: every captured row, sums checked independently, and any columns."""
 
 import io
 import math
@@ -49,7 +49,7 @@ def rows(name: str) -> list[SacctRow]:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_captured_row_is_read(name: str) -> None:
+def test_sacct_reader_reads_all_captured_rows(name: str) -> None:
     payload = captured(name).decode()
     delimiter, columns = ("\x1f", SONAR) if name.endswith("_us.txt") else ("|", None)
     header, _, rest = ("", "", payload) if columns else payload.partition("\n")
@@ -60,7 +60,7 @@ def test_every_captured_row_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in TABLES if re.search(r"(sonar|all)_fields[^_]*$", n)])
-def test_sums_of_cpu_time_are_those_of_the_raw_text(name: str) -> None:
+def test_sacct_reader_preserves_sums_of_cpu_time(name: str) -> None:
     payload = captured(name)
     found = rows(name)
     for column in ("UserCPU", "SystemCPU"):
@@ -69,7 +69,7 @@ def test_sums_of_cpu_time_are_those_of_the_raw_text(name: str) -> None:
         assert round(sum(getattr(row, field) for row in found) * 1000) == expected > 0
 
 
-def test_the_sums_of_steps_are_those_of_their_jobs() -> None:
+def test_sacct_cpu_times_of_steps_add_up_to_job() -> None:
     found = rows("sacct/phase1_linux.sonar_fields.txt")
     for job in (row for row in found if not row.is_step):
         steps = [row for row in found if row.is_step and row.id.job == job.id.job]
@@ -77,7 +77,7 @@ def test_the_sums_of_steps_are_those_of_their_jobs() -> None:
         assert job.user_cpu == pytest.approx(total, abs=0.001 * len(steps))
 
 
-def test_a_job_with_everything() -> None:
+def test_sacct_reader_reads_all_columns_of_job() -> None:
     found = rows("sacct/phase1_linux.all_fields.txt")
     job = next(row for row in found if str(row.id) == "3")
     step = next(row for row in found if str(row.id) == "3.0")
@@ -94,14 +94,14 @@ def test_a_job_with_everything() -> None:
     assert step.layout == "Block"
 
 
-def test_sizes_with_and_without_noconvert_agree() -> None:
+def test_sacct_reader_reads_sizes_with_and_without_noconvert_alike() -> None:
     converted = rows("sacct/phase1_linux.sonar_fields.txt")
     plain = rows("sacct/phase1_linux.sonar_fields_noconvert.txt")
     separated = rows("sacct/phase1_linux.sonar_fields_noconvert_us.txt")
     assert converted == plain == separated
 
 
-def test_arrays_and_heterogeneous_jobs() -> None:
+def test_sacct_reader_reads_array_and_het_jobs() -> None:
     found = {row.id.raw: row.id for row in rows("sacct/phase1_linux.sonar_fields.txt")}
     assert found["14"] == SlurmId(14, array_job=13, array_task=1)
     assert found["13"] == SlurmId(13, array_job=13, array_task=6)
@@ -109,7 +109,7 @@ def test_arrays_and_heterogeneous_jobs() -> None:
     assert found["17.batch"] == SlurmId(17, "batch", het_job=17, het_offset=0)
 
 
-def test_all_final_states_and_who_cancelled() -> None:
+def test_sacct_reader_reads_final_states_and_canceller() -> None:
     found = {str(row.id): row for row in rows("sacct/phase1_linux.sonar_fields.txt")}
     states = {row.state for row in found.values()}
     assert {"NODE_FAIL", "DEADLINE", "TIMEOUT", "CANCELLED", "FAILED"} <= states
@@ -118,14 +118,14 @@ def test_all_final_states_and_who_cancelled() -> None:
     assert read(payload).records == [SacctRow(SlurmId(21), state="CANCELLED", cancelled_by=2001)]
 
 
-def test_a_requeued_job_has_a_row_for_each_run() -> None:
-    """DBIndex tells them apart."""
+def test_sacct_reader_returns_row_per_run_of_requeued_job() -> None:
+    """DBIndex distinguishes them."""
     runs = [r for r in rows("sacct/phase1_linux.all_fields_D.txt") if str(r.id) == "22"]
     assert [run.state for run in runs] == ["REQUEUED", "COMPLETED"]
     assert len({run.other["dbindex"] for run in runs}) == 2
 
 
-def test_a_script_within_a_row() -> None:
+def test_sacct_reader_keeps_multiline_script_in_row() -> None:
     step = next(r for r in rows("sacct/phase1_linux.all_fields.txt") if str(r.id) == "19.0")
     line = step.other["submitline"]
     assert line.count("\n") == 5
@@ -133,7 +133,7 @@ def test_a_script_within_a_row() -> None:
     assert (step.total_cpu, step.state, step.exit_signal) == (0.171, "CANCELLED", 9)
 
 
-def test_local_times_agree_with_epoch_times() -> None:
+def test_sacct_reader_reads_local_and_epoch_times_alike() -> None:
     epoch = read(captured("sacct/phase1_linux.epoch_time_format.txt")).records
     oslo = read(captured("sacct/phase1_linux.oslo_tz_standard.txt"), zone=OSLO).records
     utc = rows("sacct/phase1_linux.sonar_fields.txt")
@@ -142,14 +142,14 @@ def test_local_times_agree_with_epoch_times() -> None:
     assert times == [(row.id.raw, row.submit, row.start, row.end) for row in utc]
 
 
-def test_sacct_without_parsable_is_refused() -> None:
-    """Its cells are cut off to the width of their columns."""
+def test_sacct_reader_rejects_default_table() -> None:
+    """Its cells are truncated to the width of their columns."""
     with pytest.raises(DataError, match="no delimiter between the names"):
         read(captured("sacct/phase1_linux.default_table.txt"))
 
 
-def test_sstat_has_the_same_columns() -> None:
-    """Of steps that run; volumes of files are bytes there."""
+def test_sacct_reader_reads_sstat() -> None:
+    """Running steps; file volumes are in bytes."""
     first, second = rows("sstat/sstat_running_all.txt")
     assert first.id == SlurmId(35, "batch")
     assert (second.max_rss, second.ntasks) == (78168 * 1024, 2)
@@ -161,8 +161,8 @@ HEADER = b"JobIDRaw|JobName|State|Submit|Start|End|ElapsedRaw|Suspended\n"
 
 
 def oslo(text: str, fold: int = 0) -> int:
-    moment = datetime.fromisoformat(text).replace(tzinfo=OSLO, fold=fold)
-    return int(moment.timestamp()) * SECOND
+    time = datetime.fromisoformat(text).replace(tzinfo=OSLO, fold=fold)
+    return int(time.timestamp()) * SECOND
 
 
 START, END = "2026-10-25T02:30:00", "2026-10-25T02:50:00"
@@ -181,10 +181,10 @@ START, END = "2026-10-25T02:30:00", "2026-10-25T02:50:00"
         (END, START, 40, 0, (0, 1)),
     ],
 )
-def test_times_of_an_hour_that_comes_twice(
+def test_sacct_reader_resolves_ambiguous_local_times(
     start: str, end: str, elapsed: int, suspended: int, folds: tuple[int, int]
 ) -> None:
-    """The elapsed time says which of both it was; without it, their order does."""
+    """By the elapsed time, else by the order of the times."""
     cells = ("1", "a", "COMPLETED", start, start, end, str(60 * elapsed), f"00:{suspended:02}:00")
     reading = read(HEADER + "|".join(cells).encode() + b"\n", zone=OSLO)
     assert reading.rejected == []
@@ -194,13 +194,13 @@ def test_times_of_an_hour_that_comes_twice(
     assert row.submit <= oslo(start, folds[0])
 
 
-def test_times_that_no_choice_puts_in_order_are_left() -> None:
-    """Clocks of two machines may differ; the row is not lost."""
+def test_sacct_times_in_wrong_order_stay_unchanged() -> None:
+    """Clocks of two machines may differ; the row is kept."""
     row = SacctRow(SlurmId(1), start=2 * SECOND, end=SECOND)
     assert with_order(row, {"start": 3 * SECOND}) == row
 
 
-def test_old_versions_say_of_what_memory_is() -> None:
+def test_sacct_reader_reads_memory_scopes_of_old_versions() -> None:
     payload = b"JobID|ReqMem|ReqCPUS|ReqNodes\n1|300Mc|4|2\n2|2Gn|4|2\n3|600M|4|2\n4||4|2\n"
     found = read(payload).records
     assert [(row.req_mem, row.req_mem_of) for row in found] == [
@@ -212,14 +212,14 @@ def test_old_versions_say_of_what_memory_is() -> None:
     assert [row.requested_memory for row in found] == [1200 * 2**20, 4 * 2**30, 600 * 2**20, None]
 
 
-def test_time_limits() -> None:
+def test_sacct_reader_reads_time_limits() -> None:
     payload = b"JobID|TimelimitRaw\n1|UNLIMITED\n2|Partition_Limit\n3|30\n4|\n"
     assert [row.time_limit for row in read(payload).records] == [math.inf, None, 1800, None]
     payload = b"JobID|Timelimit\n1|UNLIMITED\n2|1-00:00:00\n"
     assert [row.time_limit for row in read(payload).records] == [math.inf, 86400]
 
 
-def test_any_delimiter() -> None:
+def test_sacct_reader_accepts_any_delimiter() -> None:
     assert read(b"JobID;JobName\n3;a|b\n").records == [SacctRow(SlurmId(3), job_name="a|b")]
     payload = b"JobID::JobName\n3::a:b\n"
     assert read(payload, delimiter="::").records == [SacctRow(SlurmId(3), job_name="a:b")]
@@ -228,7 +228,7 @@ def test_any_delimiter() -> None:
 
 
 @pytest.mark.parametrize("name", ["phase1_linux.all_fields_D.txt", "phase1_linux.json"])
-def test_a_stream_is_read_as_the_whole_in_the_format_that_it_has(name: str) -> None:
+def test_sacct_stream_reader_detects_format(name: str) -> None:
     payload = captured(f"sacct/{name}")
     expected = read_json(payload) if "json" in name else read(payload, zone=UTC)
     for start in (b"", BOM_UTF8):  # as editors write it
@@ -236,13 +236,13 @@ def test_a_stream_is_read_as_the_whole_in_the_format_that_it_has(name: str) -> N
         assert [row for part in parts for row in part.records] == expected.records
 
 
-def test_every_field_has_a_way() -> None:
-    ways = {field.name for field in sacct_fields(TimeReader())}
-    assert ways == {*SacctRow.__struct_fields__} - {"allocation", "oversubscribe", "other"}
+def test_sacct_fields_cover_row() -> None:
+    fields = {field.name for field in sacct_fields(TimeReader())}
+    assert fields == {*SacctRow.__struct_fields__} - {"allocation", "oversubscribe", "other"}
 
 
 @pytest.mark.parametrize("name", names("sacct/*all_fields.txt"))
-def test_cells_that_no_field_reads_are_kept_as_they_are(name: str) -> None:
+def test_sacct_reader_keeps_other_cells_unchanged(name: str) -> None:
     payload = captured(name)
     kept = {column for row in rows(name) for column in row.other}
     for column in payload.decode().partition("\n")[0].split("|")[1:-1]:
@@ -264,7 +264,9 @@ CELLS = st.one_of(
     st.lists(st.sampled_from([*SONAR, "Comment", "x"]), min_size=1, max_size=6, unique=True),
     st.lists(st.lists(CELLS, min_size=1, max_size=8), max_size=5),
 )
-def test_any_cells_are_rows_or_rejected(columns: list[str], table: list[list[str]]) -> None:
+def test_sacct_reader_reads_or_rejects_any_cells(
+    columns: list[str], table: list[list[str]]
+) -> None:
     payload = "".join("|".join(cells) + "\n" for cells in table).encode("utf-8", "surrogatepass")
     reading = read(payload, columns=[*columns, "JobID"], zone=OSLO)
     for row in reading.records:

@@ -1,4 +1,4 @@
-"""Rows are found where nothing quotes their cells: delimiters and newlines inside texts."""
+"""Rows of unquoted cells are found despite delimiters and newlines inside texts."""
 
 import dataclasses
 
@@ -27,29 +27,29 @@ def rows(payload: str, header: Header) -> list[tuple[str, ...]]:
     return list(zip(*block.columns, strict=True))
 
 
-def test_the_last_line_needs_no_end() -> None:
-    """A program may be cut off right after it."""
+def test_splitter_accepts_last_line_without_end() -> None:
+    """A program may be interrupted there."""
     assert rows("1|a|u|0\n2|b|v|5", HEADER) == rows("1|a|u|0\n2|b|v|5\n", HEADER)
 
 
-def test_newlines_in_the_last_column() -> None:
+def test_splitter_keeps_newlines_in_last_column() -> None:
     found = rows("1|0|a\nb\n\nc\n2|5|d\n", LAST)
     assert found == [("1", "0", "a\nb\n\nc"), ("2", "5", "d")]
 
 
-def test_delimiters_in_a_text() -> None:
-    """They are the text's where the cells beside it are what their columns can hold."""
+def test_splitter_assigns_excess_delimiters_to_text() -> None:
+    """If the adjacent cells are valid for their columns."""
     assert rows("1|a|b|c|u|0\n", HEADER) == [("1", "a|b|c", "u", "0")]
     assert rows("1|0|a|b|\n", LAST) == [("1", "0", "a|b|")]
 
 
-def test_texts_side_by_side_are_not_cut_at_a_guess() -> None:
-    """Nobody can say where the name ends: it holds both, and the comment nothing."""
+def test_splitter_does_not_guess_boundary_of_adjacent_texts() -> None:
+    """The name gets the whole text, the comment is empty."""
     assert rows("1|a|b|c|0\n", NEIGHBOURS) == [("1", "a|b|c", "", "0")]
 
 
-def test_what_lies_between_two_texts_is_not_guessed() -> None:
-    """The user would be one of two: the row is rejected, by the names of its columns."""
+def test_splitter_rejects_row_with_ambiguous_column_between_texts() -> None:
+    """The reason names the columns."""
     block = RowSplitter(APART).feed(b"1|a|b|c|d|0\n2|a|u|c|0\n", is_last=True)
     assert list(zip(*block.columns, strict=True)) == [("2", "a", "u", "c", "0")]
     (rejected,) = block.rejected
@@ -58,20 +58,20 @@ def test_what_lies_between_two_texts_is_not_guessed() -> None:
     assert rejected.original == b"1|a|b|c|d|0"
 
 
-def test_cells_between_two_texts_can_tell_them_apart() -> None:
+def test_splitter_separates_texts_by_valid_cell_between() -> None:
     header = dataclasses.replace(APART, fits={**FITS, "user": int})
     assert rows("1|a|b|7|c|0\n", header) == [("1", "a|b", "7", "c", "0")]
 
 
-def test_a_row_that_is_cut_off_costs_itself_only() -> None:
+def test_splitter_rejects_truncated_row_only() -> None:
     block = RowSplitter(HEADER).feed(b"1|a\n2|b|v|5\n", is_last=True)
     assert list(zip(*block.columns, strict=True)) == [("2", "b", "v", "5")]
     assert [(bad.line, bad.original) for bad in block.rejected] == [(1, b"1|a")]
     assert block.rejected[0].reason == "2 fields where the header has 4"
 
 
-def test_a_message_among_the_rows_costs_itself_only() -> None:
-    """Where the last column is no text, the row before it is complete."""
+def test_splitter_rejects_message_between_rows_only() -> None:
+    """If the last column is not text, the row before the message is complete."""
     payload = b"1|a|u|0\nsacct: error: slurmdbd is busy\n2|b|v|5\n"
     block = RowSplitter(HEADER).feed(payload, is_last=True)
     assert [row[0] for row in zip(*block.columns, strict=True)] == ["1", "2"]
@@ -81,12 +81,12 @@ def test_a_message_among_the_rows_costs_itself_only() -> None:
     assert list(block.lines) == [1, 3]
 
 
-def test_delimiters_that_fit_nowhere() -> None:
-    with pytest.raises(DataError, match="no text that the delimiters in excess could belong to"):
+def test_align_rejects_excess_delimiters_without_text() -> None:
+    with pytest.raises(DataError, match="no text column for the excess delimiters"):
         align("1|a|b|u|x", HEADER)
 
 
-def test_a_row_without_bound_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_splitter_rejects_oversized_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "MAX_RECORD", 50)
     splitter = RowSplitter(HEADER)
     rejected = []
@@ -103,12 +103,12 @@ def test_a_row_without_bound_is_rejected(monkeypatch: pytest.MonkeyPatch) -> Non
     assert any("more than 50 bytes" in bad.reason for bad in block.rejected)
 
 
-def test_too_many_delimiters_are_refused_at_once() -> None:
-    with pytest.raises(DataError, match="delimiters more than the header has"):
+def test_align_rejects_too_many_delimiters() -> None:
+    with pytest.raises(DataError, match="more delimiters than the header has"):
         align("|" * 5000, HEADER)
 
 
-def test_bytes_that_are_not_utf8_are_kept() -> None:
+def test_splitter_keeps_invalid_utf8() -> None:
     block = RowSplitter(HEADER).feed(b"1|a\xff|u|0\n2|\xff\n", is_last=True)
     assert not block.is_utf8
     assert block.rejected[0].original == b"2|\xff"
@@ -120,12 +120,14 @@ WIDE = Header(
 NAMES = st.text(st.sampled_from("ab|\n c"), max_size=8).filter(
     lambda name: name.strip("\n") == name and name.count("|") < WIDE.last - 1
 )
-"""Not so many delimiters that a part of the row could be taken for a whole one."""
+"""Few enough delimiters that no part of the row looks like a complete row."""
 ROWS = st.lists(st.tuples(st.integers(0, 999), NAMES, st.integers(0, 999)), max_size=8)
 
 
 @given(ROWS, st.integers(1, 40))
-def test_any_name_is_found_in_any_chunks(made: list[tuple[int, str, int]], size: int) -> None:
+def test_splitter_finds_any_names_in_any_chunks(
+    made: list[tuple[int, str, int]], size: int
+) -> None:
     payload = "".join(f"{job}|{name}|u|a|s|{elapsed}\n" for job, name, elapsed in made).encode()
     splitter = RowSplitter(WIDE)
     found: list[tuple[str, ...]] = []
@@ -138,7 +140,7 @@ def test_any_name_is_found_in_any_chunks(made: list[tuple[int, str, int]], size:
 
 
 @given(st.lists(st.binary(max_size=60), max_size=6), st.sampled_from([HEADER, LAST, APART]))
-def test_any_bytes_are_rows_or_rejected(chunks: list[bytes], header: Header) -> None:
+def test_splitter_returns_or_rejects_any_bytes(chunks: list[bytes], header: Header) -> None:
     splitter = RowSplitter(header)
     blocks = [splitter.feed(chunk) for chunk in chunks]
     blocks.append(splitter.feed(b"", is_last=True))
@@ -152,7 +154,7 @@ def test_any_bytes_are_rows_or_rejected(chunks: list[bytes], header: Header) -> 
     assert sorted(lost.replace(b"\n", b"")) == sorted(b"".join(chunks).replace(b"\n", b""))
 
 
-def test_the_delimiter_is_found_in_the_header() -> None:
+def test_header_determines_delimiter() -> None:
     assert split_header("JobIDRaw|State") == (("jobidraw", "state"), "|")
     assert split_header("JobIDRaw;State") == (("jobidraw", "state"), ";")
     assert split_header("JobIDRaw\x1fState") == (("jobidraw", "state"), "\x1f")
@@ -162,6 +164,6 @@ def test_the_delimiter_is_found_in_the_header() -> None:
     assert unique(["jobid", "", "jobid"]) == ("jobid", "", "jobid#2")
 
 
-def test_a_header_of_too_many_names_is_refused() -> None:
+def test_header_with_too_many_names_is_rejected() -> None:
     with pytest.raises(DataError, match="2001 columns"):
         split_header("|" * 2000)

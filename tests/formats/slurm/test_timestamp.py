@@ -1,4 +1,4 @@
-"""Times: local ones with the offset of their own day, and those that need no zone."""
+"""Times: local ones with the offset of their date, and absolute ones."""
 
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -22,33 +22,33 @@ def utc(text: str) -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) * SECOND
 
 
-def test_local_times_have_the_offset_of_their_own_day() -> None:
+def test_time_reader_applies_offset_of_date() -> None:
     read = TimeReader(OSLO)
     assert read("2026-07-01T12:00:00") == utc("2026-07-01T10:00:00")
     assert read("2026-01-01T12:00:00") == utc("2026-01-01T11:00:00")
 
 
-def test_seconds_since_the_epoch_and_offsets_need_no_zone() -> None:
+def test_time_reader_reads_epoch_and_offset_without_zone() -> None:
     """``%s`` and ``%z`` of SLURM_TIME_FORMAT."""
     read = TimeReader()
     assert read("1795170748") == 1795170748 * SECOND
     assert read("2026-11-20T11:33:34+0100") == utc("2026-11-20T10:33:34")
 
 
-def test_local_times_need_a_zone() -> None:
-    with pytest.raises(DataError, match="no zone to read it in"):
+def test_time_reader_requires_zone_for_local_time() -> None:
+    with pytest.raises(DataError, match="without a zone to read it in"):
         TimeReader()("2026-11-20T10:32:28")
 
 
 @pytest.mark.parametrize("text", ["", "Unknown", "None", "N/A", "0", "(null)"])
-def test_no_time(text: str) -> None:
+def test_time_reader_returns_none_for_placeholders(text: str) -> None:
     read = TimeReader(OSLO)
     assert read(text) is None
     assert read.column([text, "1795170748"]) == [None, 1795170748 * SECOND]
 
 
-def test_an_hour_that_comes_twice() -> None:
-    """Clocks in Oslo were set back at 3:00 on 25 October 2026; the first of both is taken."""
+def test_time_reader_returns_first_of_ambiguous_times() -> None:
+    """Clocks in Oslo were set back at 3:00 on 25 October 2026."""
     read = TimeReader(OSLO)
     text = "2026-10-25T02:30:00"
     assert read(text) == utc("2026-10-25T00:30:00")
@@ -56,7 +56,7 @@ def test_an_hour_that_comes_twice() -> None:
     assert read.has_repeats
 
 
-def test_other_hours_come_once() -> None:
+def test_time_reader_finds_no_second_time_outside_repeated_hour() -> None:
     read = TimeReader(OSLO)
     for text in ("2026-10-25T01:59:59", "2026-10-25T03:00:00", "1795170748", "Unknown", ""):
         read(text)
@@ -64,8 +64,8 @@ def test_other_hours_come_once() -> None:
     assert not read.has_repeats
 
 
-def test_clocks_that_change_within_an_hour() -> None:
-    """Lord Howe sets them back by half an hour at 2:00: from 1:30 on, times come twice."""
+def test_time_reader_handles_offset_change_within_hour() -> None:
+    """Lord Howe sets clocks back by half an hour at 2:00: times repeat from 1:30 on."""
     read = TimeReader(LORD_HOWE)
     assert read("2026-04-05T01:15:00") == utc("2026-04-04T14:15:00")
     assert read("2026-04-05T01:45:00") == utc("2026-04-04T14:45:00")
@@ -75,18 +75,18 @@ def test_clocks_that_change_within_an_hour() -> None:
 
 
 @given(ZONES, SECONDS)
-def test_local_times_come_back(zone: ZoneInfo, seconds: int) -> None:
-    """Written in a zone, a time is read as itself, or it is the later of two and offered so."""
+def test_time_reader_round_trips_local_times(zone: ZoneInfo, seconds: int) -> None:
+    """A time formatted in a zone reads as itself, or is the later of two."""
     read = TimeReader(zone)
     text = datetime.fromtimestamp(seconds, zone).strftime("%Y-%m-%dT%H:%M:%S")
     assert seconds * SECOND in (read(text), read.second(text))
-    assert read(text) == read.column([text])[0]  # read once more, from what is remembered
+    assert read(text) == read.column([text])[0]  # from the cache
     is_later = datetime.fromtimestamp(seconds, zone).fold
     assert (read.second(text) == seconds * SECOND) == bool(is_later)
 
 
 @given(ZONES, st.lists(SECONDS, max_size=30))
-def test_a_column_is_read_as_its_cells(zone: ZoneInfo, seconds: list[int]) -> None:
+def test_time_reader_reads_column_like_cells(zone: ZoneInfo, seconds: list[int]) -> None:
     cells = [datetime.fromtimestamp(s, zone).strftime("%Y-%m-%dT%H:%M:%S") for s in seconds]
     cells.append("Unknown")
     one, all_at_once = TimeReader(zone), TimeReader(zone)
@@ -98,14 +98,14 @@ def test_a_column_is_read_as_its_cells(zone: ZoneInfo, seconds: list[int]) -> No
     ["10:32:28", "2026-11-20", "2026-11-20T10:32", "2026-11-20T10:32:60", "2026-13-20T10:32:28",
      "2026-11-20 10.32", "2026-11-20T10:32:28.5", "20261120T103228", "tomorrow", "-5", "9" * 12],
 )  # fmt: skip
-def test_what_is_no_time(text: str) -> None:
-    """``SLURM_TIME_FORMAT=relative`` prints no date: that is no time either."""
+def test_time_reader_rejects_invalid_times(text: str) -> None:
+    """``SLURM_TIME_FORMAT=relative`` prints no date and is rejected, too."""
     with pytest.raises(DataError, match="not a time"):
         TimeReader(OSLO)(text)
 
 
 @given(st.text(max_size=30) | st.datetimes().map(str) | st.datetimes().map(datetime.isoformat))
-def test_any_text_is_a_time_or_a_named_error(text: str) -> None:
+def test_time_reader_raises_only_data_error_for_any_text(text: str) -> None:
     for zone in (None, OSLO, ZoneInfo("Pacific/Kiritimati")):
         read = TimeReader(zone)
         with suppress(DataError):

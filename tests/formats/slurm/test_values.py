@@ -31,7 +31,7 @@ from ccpipe.formats.slurm.values import (
     whole,
 )
 
-NOTHING = ["", "N/A", "(null)", "None", "Unknown", "NOT_SET", "INVALID", "Partition_Limit"]
+PLACEHOLDERS = ["", "N/A", "(null)", "None", "Unknown", "NOT_SET", "INVALID", "Partition_Limit"]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ NOTHING = ["", "N/A", "(null)", "None", "Unknown", "NOT_SET", "INVALID", "Partit
         ("INFINITE", math.inf),
     ],
 )
-def test_durations_in_all_their_shapes(text: str, seconds: float) -> None:
+def test_duration_reads_all_formats(text: str, seconds: float) -> None:
     assert duration(text) == seconds
 
 
@@ -65,8 +65,8 @@ def as_sacct_prints(milliseconds: int) -> str:
 
 
 @given(st.integers(0, 10**12))
-def test_cpu_times_come_back_as_sacct_prints_them(milliseconds: int) -> None:
-    """Below an hour nothing is lost; above, sacct drops the fraction."""
+def test_duration_round_trips_cpu_times_of_sacct(milliseconds: int) -> None:
+    """From one hour on, sacct drops the fraction."""
     seconds = milliseconds / 1000 if milliseconds < 3_600_000 else milliseconds // 1000
     assert duration(as_sacct_prints(milliseconds)) == seconds
 
@@ -83,39 +83,39 @@ def test_cpu_times_come_back_as_sacct_prints_them(milliseconds: int) -> None:
         ("32.04M", round(32.04 * 2**20)),
     ],
 )
-def test_volumes_with_and_without_suffix(text: str, size: int) -> None:
+def test_volume_reads_numbers_with_and_without_suffix(text: str, size: int) -> None:
     assert volume(text) == size
 
 
-def test_a_number_without_suffix_can_count_in_another_unit() -> None:
-    """Memory of nodes is printed in MiB without a letter; a letter counts all the same."""
+def test_volume_applies_unit_to_numbers_without_suffix() -> None:
+    """Memory of nodes is printed in MiB, with or without the suffix."""
     assert volume("600", unit=2**20) == megabytes("600") == megabytes("600M") == 600 * 2**20
     assert megabytes("1.50G") == 3 * 2**29
 
 
 def as_slurm_converts(number: int) -> str:
     """Print a volume as ``convert_num_unit`` does: halves are the only fractions."""
-    amount, letter = float(number), ""
+    amount, suffix = float(number), ""
     for following in "KMGTP":
         if amount < 1024 or amount % 512:
             break
-        amount, letter = amount / 1024, following
-    return f"{int(amount)}{letter}" if amount == int(amount) else f"{amount:.2f}{letter}"
+        amount, suffix = amount / 1024, following
+    return f"{int(amount)}{suffix}" if amount == int(amount) else f"{amount:.2f}{suffix}"
 
 
 @given(st.integers(0, 2**52))
-def test_volumes_come_back_as_slurm_prints_them(number: int) -> None:
+def test_volume_round_trips_slurm_format(number: int) -> None:
     assert volume(as_slurm_converts(number)) == number
 
 
-def test_energy_counts_in_thousands() -> None:
+def test_decimal_reads_thousands() -> None:
     """ConsumedEnergy 17797 J is printed as 17.80K."""
     assert decimal("17.80K") == 17800
     assert decimal("828") == 828
 
 
-def test_numbers_of_nodes_may_be_short_or_a_range() -> None:
-    """Slurm prints 1536 nodes as 1.50K, or at least and at most."""
+def test_count_reads_short_numbers_and_ranges() -> None:
+    """Slurm prints 1536 nodes as 1.50K, or minimum and maximum."""
     assert count("1.50K") == 1536
     assert count("1-1") == 1
     assert count("2-4") == 2
@@ -134,8 +134,8 @@ def test_numbers_of_nodes_may_be_short_or_a_range() -> None:
         ("", None),
     ],
 )
-def test_requested_memory_says_of_what_it_is(text: str, memory: tuple[int, str] | None) -> None:
-    """Until 20.11 a letter says whether it is of a CPU or a node; since then it is of the job."""
+def test_requested_memory_returns_scope(text: str, memory: tuple[int, str] | None) -> None:
+    """Until 20.11 a suffix means per CPU or per node; later it is always per job."""
     assert requested_memory(text) == memory
 
 
@@ -143,22 +143,36 @@ READERS = [duration, volume, decimal, count, whole, minutes, exit_code, megabyte
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_nothing_is_none_for_every_reader(reader: Callable[[str], object]) -> None:
-    assert [text for text in NOTHING if reader(text) is not None] == []
+def test_readers_return_none_for_placeholders(reader: Callable[[str], object]) -> None:
+    assert [text for text in PLACEHOLDERS if reader(text) is not None] == []
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_what_no_reader_takes_is_named(reader: Callable[[str], object]) -> None:
-    """Python's own readers take more than Slurm prints; these do not, and they quote the cell."""
-    odd = ["x", "-", "1x", "²", "٣", "1:2:3:4", "--1", "1e9", "nan", "0x10", "1_0", " 1", "9" * 99]
-    for text in odd:
+def test_readers_reject_and_quote_invalid_cells(reader: Callable[[str], object]) -> None:
+    """Python's own parsers accept more than Slurm prints."""
+    invalid = [
+        "x",
+        "-",
+        "1x",
+        "²",
+        "٣",
+        "1:2:3:4",
+        "--1",
+        "1e9",
+        "nan",
+        "0x10",
+        "1_0",
+        " 1",
+        "9" * 99,
+    ]
+    for text in invalid:
         with pytest.raises(DataError, match="not a") as raised:
             reader(text)
         assert text[:5] in str(raised.value)
 
 
 @given(st.text(max_size=30))
-def test_any_text_is_a_value_or_a_named_error(text: str) -> None:
+def test_readers_raise_only_data_error_for_any_text(text: str) -> None:
     more = (requested_memory, tres, gres, index_list, gpu_count, job_state, node_states)
     for reader in (*READERS, *more, cancelled_by):
         with suppress(DataError):
@@ -168,7 +182,7 @@ def test_any_text_is_a_value_or_a_named_error(text: str) -> None:
 NAMES = st.sampled_from(["cpu", "mem", "node", "billing", "gres/gpu", "gres/gpu:a100", "fs/disk"])
 
 
-def test_used_resources() -> None:
+def test_tres_reads_usage() -> None:
     text = "cpu=00:00:03,energy=1482,fs/disk=19952972,mem=147658K,gres/gpu:a100=2,vmem=70M"
     assert tres(text) == {
         "cpu": 3,
@@ -180,32 +194,32 @@ def test_used_resources() -> None:
     }
 
 
-def test_amounts_that_were_never_set_are_left_out() -> None:
-    """2^64-2 and its like are marks, not amounts."""
+def test_tres_omits_unset_amounts() -> None:
+    """2^64-2 and 2^32-2 are sentinels."""
     assert tres("cpu=4,mem=18446744073709551614,energy=4294967294") == {"cpu": 4}
 
 
 @pytest.mark.parametrize("text", [None, "", "(null)", "N/A"])
-def test_no_resources(text: str | None) -> None:
+def test_resources_are_empty_for_placeholders(text: str | None) -> None:
     assert tres(text) == {}
     assert gres(text) == []
     assert gpu_count(text) == 0
 
 
 @pytest.mark.parametrize("text", ["cpu", "=4", "cpu=4,,mem=2G", "cpu=four", "cpu=4 mem=2"])
-def test_what_is_no_list_of_resources(text: str) -> None:
+def test_tres_rejects_invalid_lists(text: str) -> None:
     with pytest.raises(DataError, match="expected"):
         tres(text)
 
 
-def test_gpus_are_counted_once() -> None:
+def test_gpu_count_counts_each_gpu_once() -> None:
     assert gpu_count("cpu=1,gres/gpu=2,gres/gpu:a100=2") == 2
     assert gpu_count("cpu=1,gres/gpu:a100=2,gres/gpu:h100=1") == 3
     assert gpu_count("cpu=1,mem=2G") == 0
 
 
 @given(st.dictionaries(NAMES, st.integers(0, 2**40)))
-def test_resources_come_back(amounts: dict[str, int]) -> None:
+def test_tres_round_trips(amounts: dict[str, int]) -> None:
     marks = {2**32 - 2, 2**32 - 1}
     text = ",".join(f"{name}={amount}" for name, amount in amounts.items())
     assert tres(text) == {name: value for name, value in amounts.items() if value not in marks}
@@ -228,35 +242,35 @@ def test_resources_come_back(amounts: dict[str, int]) -> None:
         ("craynetwork:1K", [Gres("craynetwork", None, 1024, ())]),
     ],
 )
-def test_generic_resources(text: str, found: list[Gres]) -> None:
+def test_gres_reads_all_formats(text: str, found: list[Gres]) -> None:
     assert gres(text) == found
 
 
 @pytest.mark.parametrize("text", [":", "gpu:a:b:2", "gpu:2x", "gpu:1(IDX:x)", ",", "gpu:1,"])
-def test_what_is_no_generic_resource(text: str) -> None:
+def test_gres_rejects_invalid_resources(text: str) -> None:
     with pytest.raises(DataError, match="not a"):
         gres(text)
 
 
-def test_lists_of_indices() -> None:
+def test_index_list_reads_ranges() -> None:
     assert index_list("0-3,8") == (0, 1, 2, 3, 8)
     assert index_list("") == index_list("N/A") == index_list(None) == ()
     assert index_list("0-14:2") == (0, 2, 4, 6, 8, 10, 12, 14)
 
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=20))
-def test_indices_come_back(numbers: list[int]) -> None:
+def test_index_list_round_trips(numbers: list[int]) -> None:
     assert index_list(",".join(map(str, numbers))) == tuple(numbers)
 
 
 @pytest.mark.parametrize("text", ["3-1", "a", "1-", "-1", "1,,2", "0-9:0", "1 ", "0-9999999999"])
-def test_what_is_no_list_of_indices(text: str) -> None:
+def test_index_list_rejects_invalid_lists(text: str) -> None:
     with pytest.raises(DataError, match="not a range"):
         index_list(text)
 
 
-def test_a_list_that_would_fill_the_memory_is_refused() -> None:
-    """A few characters can stand for many numbers."""
+def test_index_list_rejects_huge_range() -> None:
+    """A few characters can expand to many numbers."""
     with pytest.raises(DataError, match=f"more than {MAX_INDICES}"):
         index_list("0-999999999")
 
@@ -276,18 +290,18 @@ def test_a_list_that_would_fill_the_memory_is_refused() -> None:
         ("", None, None),
     ],
 )
-def test_states_of_jobs(text: str, state: str | None, by: int | None) -> None:
+def test_job_state_reads_names_and_codes(text: str, state: str | None, by: int | None) -> None:
     assert job_state(text) == state
     assert cancelled_by(text) == by
 
 
-def test_every_code_stands_for_a_word() -> None:
+def test_job_codes_map_to_full_states() -> None:
     assert not set(JOB_CODES) & set(JOB_CODES.values())
     assert all(job_state(word) == word for word in JOB_CODES.values())
 
 
 @pytest.mark.parametrize("text", ["completed", "CANCELLED by", "CANCELLED by x", "A B", "1", "_"])
-def test_what_is_no_state_of_a_job(text: str) -> None:
+def test_job_state_rejects_invalid_states(text: str) -> None:
     with pytest.raises(DataError, match="not a job's state"):
         job_state(text)
 
@@ -320,11 +334,11 @@ def test_what_is_no_state_of_a_job(text: str) -> None:
         ("", ()),
     ],
 )
-def test_states_of_nodes(text: str, states: tuple[str, ...]) -> None:
+def test_node_states_reads_all_formats(text: str, states: tuple[str, ...]) -> None:
     assert node_states(text) == states
 
 
 @pytest.mark.parametrize("text", ["down++drain", "idle**", "4", "a b", "+", "*"])
-def test_what_is_no_state_of_a_node(text: str) -> None:
+def test_node_states_rejects_invalid_states(text: str) -> None:
     with pytest.raises(DataError, match="not a node's state"):
         node_states(text)

@@ -1,4 +1,4 @@
-"""Real profile files, and what tests make of them."""
+"""Real profile files, and helpers of tests."""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ NODE_STEPS = sorted((DATA / "node-step").glob("*/*.h5"))
 MERGED = sorted((DATA / "merged").glob("*.h5"))
 REAL = [*NODE_STEPS, *MERGED, *sorted((DATA / "requeue-before").glob("*.h5"))]
 START = 1_795_170_814
-"""When the steps of the samples below begin."""
+"""The start of the steps of the samples below."""
 
 
 def named(paths: list[Path]) -> list[str]:

@@ -19,8 +19,8 @@ def real(series: str) -> list[Table]:
     return tables
 
 
-def test_network_counters_are_swapped_back() -> None:
-    """Bytes are what the plug-in wrote as packets; packets are its mebibytes times 65536."""
+def test_network_correction_swaps_bytes_and_packets() -> None:
+    """The plug-in wrote bytes as packets, and packets / 65536 as mebibytes."""
     table = table_of(
         "Network",
         {
@@ -37,8 +37,8 @@ def test_network_counters_are_swapped_back() -> None:
     assert found["PacketsOut"].tolist() == [131_072, 0]
 
 
-def test_real_network_tables_are_recognized_and_plausible_after_correction() -> None:
-    """All come from the sysfs plug-in; once corrected, a packet has the size of a packet."""
+def test_network_correction_fixes_real_tables() -> None:
+    """All are from the sysfs plug-in; once corrected, bytes per packet are plausible."""
     for table in real("Network"):
         assert recognize(table) == ["network_swapped"]
         corrected = table.with_rules(CORRECTIONS["network_swapped"].apply)
@@ -48,8 +48,8 @@ def test_real_network_tables_are_recognized_and_plausible_after_correction() -> 
         assert recognize(corrected) == []
 
 
-def test_real_lustre_counters_become_changes() -> None:
-    """Slurm 22.05 wrote the node's counters after a first 0: their sum is what was counted."""
+def test_filesystem_correction_fixes_real_tables() -> None:
+    """Slurm 22.05 wrote the node's counters after a first 0."""
     tables = real("Filesystem")
     for table in tables:
         assert recognize(table) == ["filesystem_node_counters"]
@@ -61,8 +61,8 @@ def test_real_lustre_counters_become_changes() -> None:
     assert len(tables) > 5
 
 
-def test_counters_since_the_step_began_become_changes() -> None:
-    """As Slurm 25.11 writes them; the first row counts, and a counter that falls was reset."""
+def test_filesystem_correction_converts_step_counters() -> None:
+    """As written by Slurm 25.11; the first row counts, and a decreased counter was reset."""
     table = table_of(
         "Filesystem",
         {name: [2, 5, 5, 9, 1] for name in ("Reads", "Writes")}
@@ -73,8 +73,8 @@ def test_counters_since_the_step_began_become_changes() -> None:
     assert found["WriteMB"].tolist() == [0.0, 1.5, 0.0, 2.5, 0.5]
 
 
-def test_shapes_are_told_apart() -> None:
-    """Counters of the node jump once, those of the step grow from 0, and changes go up and down."""
+def test_recognize_distinguishes_shapes_of_series() -> None:
+    """Node counters jump once, step counters grow from 0, and changes go up and down."""
     zeros = {name: [0.0] * 5 for name in ("ReadMB", "WriteMB")} | {"Writes": [0] * 5}
     for reads, expected in (
         ([0, 900, 901, 905, 909], ["filesystem_node_counters"]),
@@ -85,7 +85,7 @@ def test_shapes_are_told_apart() -> None:
         assert recognize(table_of("Filesystem", {"Reads": reads, **zeros})) == expected
 
 
-def test_frequencies_in_megahertz_become_kilohertz() -> None:
+def test_frequency_correction_converts_megahertz() -> None:
     table = table_of("Tasks", {"CPUFrequency": [0, 2596]})
     assert recognize(table) == ["frequency_megahertz"]
     found = table.with_rules(CORRECTIONS["frequency_megahertz"].apply)
@@ -93,7 +93,7 @@ def test_frequencies_in_megahertz_become_kilohertz() -> None:
     assert recognize(found) == []
 
 
-def test_tables_without_the_fields_stay_as_they_are() -> None:
+def test_corrections_leave_tables_without_fields_unchanged() -> None:
     for name, rule in CORRECTIONS.items():
         table = table_of(rule.series, {"Other": [1, 2, 3, 4, 5]})
         assert name not in recognize(table)
@@ -108,7 +108,7 @@ values = st.lists(st.integers(0, 2**50), min_size=1, max_size=30)
     st.integers(1, 31),
     st.sampled_from(["filesystem_node_counters", "filesystem_step_counters"]),
 )
-def test_blocks_of_any_size_are_corrected_alike(numbers: list[int], size: int, name: str) -> None:
+def test_corrections_do_not_depend_on_block_size(numbers: list[int], size: int, name: str) -> None:
     floats = [number / 8 for number in numbers]
     columns: dict[str, list[int] | list[float]] = {"Reads": numbers, "Writes": numbers}
     columns |= {"ReadMB": floats, "WriteMB": floats}

@@ -43,7 +43,7 @@ def text(tables: list[Table], level: Level = Level.NODE_TIME_SERIES, **options: 
 
 
 @pytest.mark.parametrize("path", CSV, ids=named(CSV))
-def test_csv_is_that_of_sh5util_to_the_byte(path: Path) -> None:
+def test_csv_equals_output_of_sh5util(path: Path) -> None:
     job, _, series, what = path.name.removesuffix(".csv").split(".")
     level = Level.NODE_TOTALS if what == "totals" else Level.NODE_TIME_SERIES
     with open_profile(DATA / "merged" / f"{job}.h5") as profile:
@@ -51,14 +51,14 @@ def test_csv_is_that_of_sh5util_to_the_byte(path: Path) -> None:
         assert b"".join(extract_csv(tables, level)) == path.read_bytes()
 
 
-def test_a_step_without_the_series_costs_itself() -> None:
-    """sh5util gives up; steps 4 and 5 of this job were over before a task was polled."""
+def test_extract_skips_step_without_series() -> None:
+    """sh5util fails; steps 4 and 5 of this job ended before a task was polled."""
     with open_profile(DATA / "merged" / "job_3.h5") as profile:
         lines = text(of_series(profile, "Tasks")).splitlines()
     assert {line.split(",")[0] for line in lines[1:]} == {"0", "1", "2", "3", "batch"}
 
 
-def test_fields_are_found_by_name_whatever_their_order() -> None:
+def test_extract_finds_fields_by_name_in_any_order() -> None:
     """Slurm 23.02 moved fields; sh5util prints them under the titles of the first table."""
     old = table_of("Tasks", {"CPUTime": [0.5], "RSS": [7], "Pages": [1]})
     new = table_of("Tasks", {"RSS": [8], "GPUMemMB": [5], "CPUTime": [1.5]}, node="c2")
@@ -71,7 +71,7 @@ def test_fields_are_found_by_name_whatever_their_order() -> None:
     ]
 
 
-def test_missing_values_are_empty_and_do_not_count() -> None:
+def test_csv_leaves_missing_values_empty_and_uncounted() -> None:
     table = table_of(
         "Tasks", {"RSS": [4, 2**64 - 1, 8], "CPUTime": [1.0, 1.8446744073709552e19, 3.0]}
     )
@@ -88,14 +88,14 @@ def test_missing_values_are_empty_and_do_not_count() -> None:
     assert [record["RSS"] for record in records] == [4, None, 8]
 
 
-def test_totals_are_right_where_those_of_sh5util_are_not() -> None:
-    """Its maxima of negative numbers are 0 and its sums wrap around."""
+def test_totals_are_correct_where_sh5util_fails() -> None:
+    """sh5util's maxima of negative numbers are 0, and its sums overflow."""
     table = table_of("Other", {"x": [-2.0, -1.0], "y": [2**63, 2**63]})
     row = text([table], Level.NODE_TOTALS).splitlines()[1]
     assert f"-2.000000,-1.000000,-3.000000,-1.500000,{2**63},{2**63},{2**64}," in row
 
 
-def test_steps_have_totals_too() -> None:
+def test_extract_totals_steps() -> None:
     with open_profile(DATA / "merged" / "job_3.h5") as profile:
         tables = of_series(profile, "Energy")
         rows = list(csv.DictReader(io.StringIO(text(tables, Level.STEP_TOTALS))))
@@ -105,27 +105,27 @@ def test_steps_have_totals_too() -> None:
     assert rows[0]["ElapsedTime"] == "27"
 
 
-def test_an_empty_table_has_a_row_of_totals_without_values() -> None:
+def test_extract_totals_empty_table_without_values() -> None:
     empty = table_of("Energy", {"Power": []})
     assert text([empty], Level.NODE_TOTALS).splitlines()[1] == "0,c1,,,,,,,,,"
     assert next(extract_records([empty], Level.NODE_TOTALS))["Avg_Power"] is None
     assert text([empty]).count("\n") == 1
 
 
-def test_names_that_would_break_a_line_are_quoted() -> None:
+def test_csv_quotes_names() -> None:
     table = table_of("Energy", {"Power": [5]}, node='c1,"x"\n%d')
     rows = list(csv.reader(io.StringIO(text([table]), newline="")))
     assert rows[1][:2] == ["0", 'c1,"x"\n%d']
 
 
-def test_one_series_is_extracted_at_a_time() -> None:
+def test_extract_rejects_several_series() -> None:
     tables = [table_of("Energy", {"Power": [1]}), table_of("Network", {"InMB": [1.0]})]
     with pytest.raises(DataError, match="one series at a time: Energy, Network"):
         text(tables)
 
 
-def test_levels_are_named_as_in_sh5util() -> None:
-    """In upper or lower case; sh5util takes anything else for time series."""
+def test_parse_level_accepts_names_of_sh5util() -> None:
+    """In upper or lower case; sh5util treats anything else as time series."""
     assert parse_level("node:totals") is Level.NODE_TOTALS
     assert parse_level("Node:TimeSeries") is Level.NODE_TIME_SERIES
     with pytest.raises(DataError, match="not a level: 'bogus'.*Step:Totals"):
@@ -137,7 +137,7 @@ real = st.floats(0, 1e12)
 
 
 @given(st.lists(st.tuples(whole, real), min_size=1, max_size=40), st.sampled_from(Level))
-def test_records_say_what_csv_says(values: list[tuple[int, float]], level: Level) -> None:
+def test_records_equal_csv(values: list[tuple[int, float]], level: Level) -> None:
     table = table_of("Tasks", {"RSS": [v[0] for v in values], "CPUTime": [v[1] for v in values]})
     rows = list(csv.DictReader(io.StringIO(text([table], level))))
     records = list(extract_records([table], level))
@@ -153,7 +153,7 @@ def test_records_say_what_csv_says(values: list[tuple[int, float]], level: Level
                 )
 
 
-def test_a_sample_is_its_fields_with_the_ids_of_its_step() -> None:
+def test_samples_have_fields_and_tags_of_step() -> None:
     [first, second] = samples([table_of("Tasks", {"RSS": [1, 2]}, step="3")], "fox", "17")
     assert [message.name for message in first] == ["task_mem_rss"]
     assert [first[0].value, second[0].value] == [1024, 2048]
@@ -163,7 +163,7 @@ def test_a_sample_is_its_fields_with_the_ids_of_its_step() -> None:
     assert first[0].tags["stype-id"] == "17.3.0"
 
 
-def test_the_job_of_the_file_comes_before_the_one_that_is_given() -> None:
+def test_samples_prefer_job_of_file() -> None:
     path = next(path for path in NODE_STEPS if path.name.endswith("_c1.h5"))
     with open_profile(path) as profile:
         job = profile.tables[0].node_step.job
@@ -173,7 +173,7 @@ def test_the_job_of_the_file_comes_before_the_one_that_is_given() -> None:
 
 
 @pytest.mark.parametrize("path", NODE_STEPS, ids=lambda path: path.name)
-def test_every_sample_of_real_files_is_valid(path: object) -> None:
+def test_samples_of_real_files_are_valid(path: object) -> None:
     names = {name for fields in METRICS.values() for name, _ in fields.values()}
     with open_profile(path) as profile:  # type: ignore[arg-type]
         found = [m for one in samples(profile.tables, "fox", "1") for m in one]

@@ -1,4 +1,4 @@
-"""HDF5 files of any format, read in a process that may crash; and what that process does."""
+"""HDF5 files of any format, read in a process that may crash, and that process."""
 
 import os
 import signal
@@ -62,7 +62,7 @@ def child() -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize("libver", ["earliest", "v108", "v110", "latest"])
-def test_files_of_every_format_read_alike(tmp_path: Path, libver: str) -> None:
+def test_hdf5_reads_every_format_alike(tmp_path: Path, libver: str) -> None:
     bounds = (libver, "v110") if libver == "earliest" else (libver, libver)
     path = rewrite(tmp_path / "job_17.h5", libver if libver == "latest" else bounds)
     assert read_contents(path) == read_contents(MERGED)
@@ -79,7 +79,7 @@ kinds = st.sampled_from(["<u8", "<f8", ">u4", "<i2", ">f8", "<f4", "u1", "S5"])
     seed=st.integers(0, 2**32),
 )
 @example(kinds=["<u8"], rows=60, chunk=1, level=0, seed=0)
-def test_what_h5py_writes_is_read(
+def test_hdf5_reads_files_of_h5py(
     kinds: list[str], rows: int, chunk: int, level: int | None, seed: int
 ) -> None:
     dtype = np.dtype([(f"field {number}", kind) for number, kind in enumerate(kinds)])
@@ -99,7 +99,7 @@ def test_what_h5py_writes_is_read(
     assert found == {"chunked": data.tobytes(), "contiguous": data.tobytes()}
 
 
-def test_attributes_of_one_value_are_read(tmp_path: Path) -> None:
+def test_hdf5_reads_attributes_of_one_value(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "made.h5", "w", libver=FORMAT) as file:
         attributes = file.attrs
         attributes["scalar"] = np.int32(-7)
@@ -120,7 +120,7 @@ def test_attributes_of_one_value_are_read(tmp_path: Path) -> None:
     }
 
 
-def test_a_file_of_which_only_the_superblock_is_there_is_live() -> None:
+def test_hdf5_reports_file_with_only_superblock_as_live() -> None:
     """Slurm's plug-in keeps 96 bytes on disk until the step ends."""
     with pytest.raises(LiveProfileError, match="the step still runs"):
         read_file(DATA / "live" / "35_0_c1.h5")
@@ -128,7 +128,7 @@ def test_a_file_of_which_only_the_superblock_is_there_is_live() -> None:
         read_bytes(b"")
 
 
-def test_other_files_are_foreign(tmp_path: Path) -> None:
+def test_hdf5_reports_other_files_as_foreign(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ForeignProfileError, match="not an HDF5 file"):
         read_bytes(b"Step,Node\n" * 20)
@@ -139,8 +139,8 @@ def test_other_files_are_foreign(tmp_path: Path) -> None:
         read_file(tmp_path / "missing.h5")
 
 
-def test_a_file_whose_swmr_writer_was_killed_is_read(tmp_path: Path) -> None:
-    """Other writers than ccpipe's may use SWMR; plain readers refuse what it leaves."""
+def test_hdf5_reads_file_of_killed_swmr_writer(tmp_path: Path) -> None:
+    """Other writers may use SWMR; plain readers refuse their leftovers."""
     path = tmp_path / "1_0_c1.h5"
     program = f"""
 import h5py, numpy as np, os, signal
@@ -159,8 +159,8 @@ os.kill(os.getpid(), signal.SIGKILL)
         assert profile.tables[0].read()["Power"].tolist() == list(range(25))
 
 
-def test_no_other_file_is_opened(tmp_path: Path) -> None:
-    """Whoever reads a user's file must not be made to read another one for them."""
+def test_hdf5_opens_no_other_file(tmp_path: Path) -> None:
+    """A user's file must not make its reader open another file."""
     secret = tmp_path / "secret.h5"
     with h5py.File(secret, "w") as file:
         file["Energy"] = np.ones(5, ENERGY)
@@ -184,8 +184,8 @@ def test_no_other_file_is_opened(tmp_path: Path) -> None:
             Hdf5File(path).open(name)
 
 
-def test_a_table_may_not_be_linked_to_twice(tmp_path: Path) -> None:
-    """Else a small file could expand without bound."""
+def test_hdf5_rejects_table_linked_twice(tmp_path: Path) -> None:
+    """Otherwise a small file could expand without bound."""
     with h5py.File(tmp_path / "made.h5", "w", libver=FORMAT) as file:
         first = file.create_group("first")
         first["table"] = np.zeros(5, [("x", "<u8")])
@@ -195,8 +195,8 @@ def test_a_table_may_not_be_linked_to_twice(tmp_path: Path) -> None:
         read_file(tmp_path / "made.h5")
 
 
-def test_tables_may_not_claim_far_more_than_the_file_has(tmp_path: Path) -> None:
-    """Chunks that share their bytes would let a small file expand without bound."""
+def test_hdf5_rejects_tables_much_larger_than_file(tmp_path: Path) -> None:
+    """Chunks sharing their bytes could expand a small file without bound."""
     rows = 2**20
     with h5py.File(tmp_path / "made.h5", "w", libver=FORMAT) as file:
         zeros = np.zeros(40 * rows, [("x", "<u8")])
@@ -211,7 +211,7 @@ def test_tables_may_not_claim_far_more_than_the_file_has(tmp_path: Path) -> None
         read_bytes(bytes(data[: places[1]]))
 
 
-def test_rows_that_were_never_stored_cost_nothing(tmp_path: Path) -> None:
+def test_hdf5_reads_no_rows_never_stored(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "made.h5", "w", libver=FORMAT) as file:
         table = file.create_dataset(
             "t", data=np.ones(20, [("x", "<u8")]), chunks=(10,), maxshape=(None,)
@@ -222,7 +222,7 @@ def test_rows_that_were_never_stored_cost_nothing(tmp_path: Path) -> None:
     assert found.read()["x"].tolist() == [1] * 20
 
 
-def test_what_libhdf5_refuses_is_an_error_with_its_words(tmp_path: Path) -> None:
+def test_hdf5_reports_errors_of_libhdf5(tmp_path: Path) -> None:
     data = bytearray(rewrite(tmp_path / "job_17.h5", "latest").read_bytes())
     data[60:400] = bytes(340)
     (tmp_path / "job_17.h5").write_bytes(data)
@@ -230,8 +230,8 @@ def test_what_libhdf5_refuses_is_an_error_with_its_words(tmp_path: Path) -> None
         open_profile(tmp_path / "job_17.h5")
 
 
-def test_a_file_that_is_replaced_while_it_is_read_is_damaged(tmp_path: Path) -> None:
-    """Rows of another file are never taken for its own."""
+def test_hdf5_reports_file_replaced_while_reading_as_damaged(tmp_path: Path) -> None:
+    """Rows of another file are never mixed in."""
     path = tmp_path / "3_0_c1.h5"
     path.write_bytes(SAMPLE.read_bytes())
     table = table_in(path, "/c1/Energy")
@@ -243,7 +243,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_damaged(tmp_path: Path) -> 
         table.read()
 
 
-def test_a_crash_costs_the_object_that_was_read(tmp_path: Path) -> None:
+def test_hdf5_survives_crash_except_for_object_read(tmp_path: Path) -> None:
     with open_profile(SAMPLE) as profile:
         first, second = profile.tables[:2]
         stopped = child()
@@ -259,7 +259,7 @@ def test_a_crash_costs_the_object_that_was_read(tmp_path: Path) -> None:
         assert child().pid != stopped.pid
 
 
-def test_a_process_that_was_killed_between_two_files_is_no_damage() -> None:
+def test_hdf5_restarts_process_killed_between_files() -> None:
     table = table_in(SAMPLE, "/c1/Energy")
     ended = child()
     ended.kill()
@@ -267,10 +267,10 @@ def test_a_process_that_was_killed_between_two_files_is_no_damage() -> None:
     assert len(table.read()) == len(table)
 
 
-def test_a_file_that_crashes_libhdf5_again_and_again_is_given_up(
+def test_hdf5_gives_up_file_after_repeated_crashes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each crash costs the start of a process, so their number is limited."""
+    """Each crash requires a new process, so their number is limited."""
     child()
     hdf5._process.end()
     starts: list[list[str]] = []
@@ -290,14 +290,14 @@ def test_a_file_that_crashes_libhdf5_again_and_again_is_given_up(
     assert read_file(SAMPLE)
 
 
-def test_a_missing_library_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hdf5_names_extra_of_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
     hdf5._process.end()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'ccpipe\[profile\]'"):
         read_file(SAMPLE)
 
 
-def test_the_process_ends_with_the_one_that_reads() -> None:
+def test_hdf5_process_ends_with_parent() -> None:
     program = f"""
 import os, signal
 from ccpipe.formats.slurm_profile import hdf5, hdf5_process
@@ -313,8 +313,8 @@ os.kill(os.getpid(), signal.SIGKILL)
         threading.Event().wait(0.01)
 
 
-def test_a_fork_reads_with_a_process_of_its_own() -> None:
-    """Two that shared one would read each other's answers."""
+def test_hdf5_starts_own_process_after_fork() -> None:
+    """Sharing a process would mix up the replies."""
     ours = child().pid
     pid = os.fork()
     if pid == 0:
@@ -335,7 +335,7 @@ def request(number: int, name: str, stop: int | None = None) -> ObjectRequest:
     return ObjectRequest(number, os.fsencode(path), (status.st_dev, status.st_ino), name, 0, stop)
 
 
-def test_objects_are_described_and_rows_are_read() -> None:
+def test_hdf5_process_describes_objects_and_reads_rows() -> None:
     reader = Reader()
     group = reader.answer(request(0, "/c1"))
     assert isinstance(group, GroupReply)
@@ -351,8 +351,8 @@ def test_objects_are_described_and_rows_are_read() -> None:
 
 
 @pytest.mark.parametrize("limit", ["MAX_BYTES", "MAX_FILES"])
-def test_few_files_are_open_at_a_time(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    """The one that was not read for longest is closed, and opened again when it is needed."""
+def test_hdf5_process_limits_open_files(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    """The least recently used file is closed, and reopened when needed."""
     monkeypatch.setattr(hdf5_process, limit, 2 if limit == "MAX_FILES" else 50_000)
     reader = Reader()
     sizes = [path.stat().st_size for path in PATHS]
@@ -366,7 +366,7 @@ def test_few_files_are_open_at_a_time(monkeypatch: pytest.MonkeyPatch, limit: st
     assert 1 not in reader._files
 
 
-def test_large_files_are_read_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hdf5_process_reads_large_files_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Reader().answer(request(0, TABLE, 20))
     monkeypatch.setattr(hdf5_process, "READ_WHOLE", 0)
     reader = Reader()
@@ -390,10 +390,10 @@ process.main()
     )
 
 
-def test_the_processor_time_of_a_request_is_limited() -> None:
+def test_hdf5_process_limits_cpu_time_of_request() -> None:
     assert run_instead("while True: pass").returncode == -signal.SIGXCPU
 
 
-def test_the_memory_of_the_process_is_limited() -> None:
+def test_hdf5_process_limits_its_memory() -> None:
     done = run_instead("return process.RowsReply(bytes(2**30))")
     assert b"MemoryError" in done.stderr

@@ -41,7 +41,7 @@ def summary(row: ItemRow) -> tuple[object, ...]:
     )
 
 
-def test_rows_are_aligned_by_time() -> None:
+def test_item_rows_are_aligned_by_time() -> None:
     tables = [power("c1", {0: 10, 1: 20, 2: 30}), power("c2", {1: 5, 3: 7})]
     assert [summary(row) for row in align_item(tables, "power")] == [
         (0, "c1", 10, "c1", 10, 10, 10.0, 1),
@@ -51,7 +51,7 @@ def test_rows_are_aligned_by_time() -> None:
     ]
 
 
-def test_an_interval_gathers_samples_of_nodes_that_are_not_in_phase() -> None:
+def test_item_interval_joins_samples_out_of_phase() -> None:
     begin = -START % 30
     tables = [power("c1", {begin: 1, begin + 30: 2}), power("c2", {begin + 7: 3, begin + 37: 4})]
     rows = list(align_item(tables, "Power", interval=30))
@@ -61,13 +61,13 @@ def test_an_interval_gathers_samples_of_nodes_that_are_not_in_phase() -> None:
     ]
 
 
-def test_the_last_of_several_samples_counts_and_no_missing_one() -> None:
+def test_item_uses_last_non_missing_sample() -> None:
     """Most tables have duplicates at both ends."""
     table = table_of("Energy", {"Power": [1, 2, 2**64 - 1], "EpochTime": [START, START, START + 1]})
     assert [(row.time, row.values) for row in align_item([table], "Power")] == [(START, {"c1": 2})]
 
 
-def test_csv_has_a_column_for_each_table_of_any_step() -> None:
+def test_item_csv_has_column_per_table_of_all_steps() -> None:
     tables = [power("c1", {0: 10, 1: 20}), power("c2", {1: 5}), power("c9", {0: 1}, step="batch")]
     lines = b"".join(item_csv(align_item(tables, "Power"), list_names(tables))).decode()
     assert lines.splitlines() == [
@@ -78,8 +78,8 @@ def test_csv_has_a_column_for_each_table_of_any_step() -> None:
     ]
 
 
-def test_rows_can_be_zipped_as_sh5util_does() -> None:
-    """By their number, whatever the time; a table that has ended shows 0 and does not count."""
+def test_item_rows_can_be_zipped_like_sh5util() -> None:
+    """By row number, regardless of time; an ended table shows 0 and does not count."""
     tables = [power("c1", {0: 10, 1: 20, 2: 30}), power("c2", {1: 5, 3: 7})]
     assert b"".join(sh5util_item_csv(zip_item(tables, "Power"), tables)).decode().splitlines() == [
         "Step,ElaspedTime,MinNode,MinValue,MaxNode,MaxValue,Sum,Avg,NumNodes,Energy c1,Energy c2",
@@ -89,7 +89,7 @@ def test_rows_can_be_zipped_as_sh5util_does() -> None:
     ]
 
 
-def test_tasks_are_named_with_their_node() -> None:
+def test_item_names_tasks_with_node() -> None:
     with open_profile(DATA / "merged" / "job_3.h5") as profile:
         tables = [t for t in profile.tables if t.task and t.node_step.step == "0"]
         assert list_names(tables) == ["0 c1", "1 c1", "2 c2", "3 c2"]
@@ -111,7 +111,7 @@ def test_tasks_are_named_with_their_node() -> None:
         assert (last.count, last.values["1 c1"]) == (2, 0)
 
 
-def test_the_peak_of_each_step_reads_as_sh5util_prints_it() -> None:
+def test_item_peaks_print_like_sh5util() -> None:
     tables = [power("c1", {0: 10, 1: 20, 2: 15}), power("c1", {0: 0}, step="1")]
     assert [peak.text("Power") for peak in find_peaks(zip_item(tables, "Power"))] == [
         "    Step 0 Maximum accumulated Power Value (20) occurred at Time=1, Ave Node 20.000000",
@@ -119,7 +119,7 @@ def test_the_peak_of_each_step_reads_as_sh5util_prints_it() -> None:
     ]
 
 
-def test_fields_that_are_not_there_are_named() -> None:
+def test_item_rejects_unknown_field() -> None:
     with pytest.raises(DataError, match="no table has the field 'Nonexist'"):
         list(align_item([power("c1", {0: 1})], "Nonexist"))
     other = table_of("Energy", {"Power": [1.5]}, node="c2")
@@ -133,7 +133,7 @@ samples = st.dictionaries(st.integers(0, 400), values, max_size=40)
 
 
 @given(st.lists(samples, min_size=1, max_size=4), st.integers(1, 50))
-def test_small_blocks_make_the_same_rows(nodes: list[dict[int, int]], interval: int) -> None:
+def test_item_rows_do_not_depend_on_block_size(nodes: list[dict[int, int]], interval: int) -> None:
     tables = [power(f"c{n}", dict(sorted(node.items()))) for n, node in enumerate(nodes)]
     expected: dict[int, dict[str, int]] = {}
     for number, node in enumerate(nodes):

@@ -1,4 +1,4 @@
-"""The layout of Slurm 2.6 to 14.11, made here as its source wrote it."""
+"""The layout of Slurm 2.6 to 14.11, generated here after Slurm's source."""
 
 import contextlib
 import tempfile
@@ -75,11 +75,11 @@ def node_step(path: Path) -> Path:
     return path
 
 
-def test_samples_of_a_node_step_become_tables(tmp_path: Path) -> None:
-    """With the fields of today and merged as the document has it.
+def test_legacy_reader_converts_samples_of_node_step(tmp_path: Path) -> None:
+    """Tables have modern fields and are merged as the document specifies.
 
-    File systems count from the first sample; what a task has used becomes what it used since the
-    sample before, with the utilization from it; energy and network are as they were.
+    File systems count from the first sample; task counters become changes since the previous
+    sample, with the utilization computed from them; energy and network are unchanged.
     """
     with open_profile(node_step(tmp_path / "7_0_c1.h5")) as profile:
         assert profile.damage == []
@@ -136,7 +136,7 @@ def job(path: Path, date: bytes) -> Path:
 
 
 @pytest.mark.parametrize("date", [time.strftime("%F %T", time.localtime(START)).encode(), b""])
-def test_job_files_have_their_times_from_the_date_of_the_first_sample(
+def test_legacy_reader_takes_times_of_job_file_from_first_sample(
     tmp_path: Path, date: bytes
 ) -> None:
     with open_profile(job(tmp_path / "job_7.h5", date)) as profile:
@@ -145,7 +145,7 @@ def test_job_files_have_their_times_from_the_date_of_the_first_sample(
         assert rows(table) == [(0, START, 200, 5), (4, START + 4, 220, 6)]
 
 
-def test_what_is_not_a_series_is_named_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_legacy_reader_reports_unknown_series_and_reads_others(tmp_path: Path) -> None:
     path = node_step(tmp_path / "7_0_c1.h5")
     with h5py.File(path, "r+") as file:
         other = file.create_group("Node_c1/Time Series/Disco")
@@ -159,7 +159,7 @@ def test_what_is_not_a_series_is_named_and_the_rest_is_read(tmp_path: Path) -> N
         assert "without a time" in str(profile.damage[1])
 
 
-def test_legacy_node_steps_are_merged_into_todays_layout(tmp_path: Path) -> None:
+def test_merge_converts_legacy_node_steps(tmp_path: Path) -> None:
     path = node_step(tmp_path / "7_0_c1.h5")
     with open_profile(path) as profile:
         before = {table.path: rows(table) for table in profile.tables}
@@ -169,7 +169,7 @@ def test_legacy_node_steps_are_merged_into_todays_layout(tmp_path: Path) -> None
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def intact(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     directory = tmp_path_factory.mktemp("legacy")
     paths = node_step(directory / "7_0_c1.h5"), job(directory / "job_7.h5", b"2014-01-02 03:04:05")
     return {path.name: path.read_bytes() for path in paths}
@@ -180,10 +180,10 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     st.lists(st.tuples(st.integers(0, 30_000), st.integers(0, 255)), min_size=1, max_size=8),
 )
 @example("7_0_c1.h5", [(65, 65)])  # the root becomes a table
-def test_damaged_files_give_tables_or_named_errors(
-    sound: dict[str, bytes], name: str, changes: list[tuple[int, int]]
+def test_legacy_reader_raises_only_profile_errors_for_damaged_files(
+    intact: dict[str, bytes], name: str, changes: list[tuple[int, int]]
 ) -> None:
-    data = bytearray(sound[name])
+    data = bytearray(intact[name])
     for place, value in changes:
         data[place % len(data)] = value
     with tempfile.TemporaryDirectory() as directory:

@@ -48,7 +48,7 @@ def copy(directory: Path, paths: list[Path]) -> list[Path]:
 
 
 @pytest.mark.parametrize("job", [3, 13, 17])
-def test_a_merge_has_every_node_step_unchanged(tmp_path: Path, job: int) -> None:
+def test_merge_keeps_node_steps_unchanged(tmp_path: Path, job: int) -> None:
     report = merge(find_node_steps(ALICE, job), tmp_path / f"job_{job}.h5")
     with (
         open_profile(tmp_path / f"job_{job}.h5") as ours,
@@ -60,17 +60,15 @@ def test_a_merge_has_every_node_step_unchanged(tmp_path: Path, job: int) -> None
     assert (report.failures, len(report.node_steps)) == ([], len(report.added))
 
 
-def test_files_that_are_not_held_are_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_merge_reopens_files_beyond_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     merge(find_node_steps(ALICE, 3), tmp_path / "held.h5")
     monkeypatch.setattr(merge_module, "MAX_FILES", 1)
     merge(find_node_steps(ALICE, 3), tmp_path / "again.h5")
     assert (tmp_path / "again.h5").read_bytes() == (tmp_path / "held.h5").read_bytes()
 
 
-def test_the_numbers_of_steps_and_nodes_are_all_there(tmp_path: Path) -> None:
-    """sh5util leaves out the number of nodes of the last step."""
+def test_merge_writes_numbers_of_steps_and_nodes(tmp_path: Path) -> None:
+    """sh5util omits the number of nodes of the last step."""
     merge(find_node_steps(ALICE, 3), tmp_path / "job_3.h5")
     with h5py.File(tmp_path / "job_3.h5") as file:
         assert file.attrs["Number of Steps"].tolist() == [7]
@@ -82,7 +80,7 @@ def test_the_numbers_of_steps_and_nodes_are_all_there(tmp_path: Path) -> None:
     }
 
 
-def test_merging_again_changes_nothing(tmp_path: Path) -> None:
+def test_merge_is_idempotent(tmp_path: Path) -> None:
     output = tmp_path / "job_3.h5"
     merge(find_node_steps(ALICE, 3), output)
     before = output.read_bytes(), output.stat().st_mtime_ns, output.stat().st_ino
@@ -93,7 +91,7 @@ def test_merging_again_changes_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["job_3.h5"]
 
 
-def test_later_steps_are_added_to_what_is_there(tmp_path: Path) -> None:
+def test_merge_adds_later_steps(tmp_path: Path) -> None:
     all_at_once, output = tmp_path / "all.h5", tmp_path / "job_3.h5"
     paths = find_node_steps(ALICE, 3)
     merge(paths, all_at_once)
@@ -104,7 +102,7 @@ def test_later_steps_are_added_to_what_is_there(tmp_path: Path) -> None:
     assert output.read_bytes() == all_at_once.read_bytes()
 
 
-def test_a_file_that_has_grown_replaces_what_it_was(tmp_path: Path) -> None:
+def test_merge_replaces_node_step_by_longer_file(tmp_path: Path) -> None:
     path = write_node_step(tmp_path / "5_0_c1.h5", rows=10)
     merge([path], tmp_path / "job_5.h5")
     path.unlink()
@@ -115,8 +113,8 @@ def test_a_file_that_has_grown_replaces_what_it_was(tmp_path: Path) -> None:
         assert {len(table) for table in profile.tables} == {25}
 
 
-def test_runs_of_a_requeued_job_are_kept_apart(tmp_path: Path) -> None:
-    """sh5util puts both runs' nodes into the same step; the last run is where it looks."""
+def test_merge_separates_runs_of_requeued_job(tmp_path: Path) -> None:
+    """sh5util mixes both runs' nodes in a step; the last run is where it looks."""
     merge(find_node_steps(BOB, 22), tmp_path / "job_22.h5")
     with open_profile(tmp_path / "job_22.h5") as profile:
         found = {(step.run, step.step, step.node) for step in profile.node_steps}
@@ -129,7 +127,7 @@ def test_runs_of_a_requeued_job_are_kept_apart(tmp_path: Path) -> None:
         assert list(file["Runs/0/Steps/0/Nodes"]) == ["c3"]
 
 
-def test_a_run_that_was_merged_before_moves_aside(tmp_path: Path) -> None:
+def test_merge_moves_earlier_run_aside(tmp_path: Path) -> None:
     output = tmp_path / "job_22.h5"
     merge([BOB / "22_0_c3.h5", BOB / "22_batch_c3.h5"], output)
     assert {step.run for step in merge([], output).node_steps} == {0}
@@ -138,8 +136,8 @@ def test_a_run_that_was_merged_before_moves_aside(tmp_path: Path) -> None:
     assert read_contents(output) == read_contents(tmp_path / "all.h5")
 
 
-def test_an_earlier_run_on_the_same_node_is_kept(tmp_path: Path) -> None:
-    """The file of the first run is kept aside by ccpipe's writer; Slurm overwrites it."""
+def test_merge_keeps_earlier_run_on_same_node(tmp_path: Path) -> None:
+    """The writer renames the file of the first run; Slurm overwrites it."""
     path = tmp_path / "5_0_c1.h5"
     write_node_step(path, rows=3)
     write_node_step(path, rows=4, start=START + 1000)
@@ -149,7 +147,7 @@ def test_an_earlier_run_on_the_same_node_is_kept(tmp_path: Path) -> None:
     assert lengths == {0: 3, 1: 4}
 
 
-def test_a_file_that_cannot_be_read_costs_itself(tmp_path: Path) -> None:
+def test_merge_skips_unreadable_file(tmp_path: Path) -> None:
     paths = copy(tmp_path / "in", find_node_steps(ALICE, 3))
     shutil.copy(DATA / "live" / "35_0_c1.h5", paths[0])
     paths[1].write_bytes(b"garbage")
@@ -161,7 +159,7 @@ def test_a_file_that_cannot_be_read_costs_itself(tmp_path: Path) -> None:
     assert isinstance(missing, FileNotFoundError)
 
 
-def test_what_is_sound_in_a_damaged_file_is_merged(tmp_path: Path) -> None:
+def test_merge_keeps_intact_parts_of_damaged_file(tmp_path: Path) -> None:
     path = write_node_step(tmp_path / "5_0_c1.h5", rows=50, tasks=1)
     whole = read_contents(path)
     with h5py.File(path) as file:
@@ -179,20 +177,20 @@ def test_what_is_sound_in_a_damaged_file_is_merged(tmp_path: Path) -> None:
     assert path.exists()
 
 
-def test_nothing_to_merge_leaves_nothing(tmp_path: Path) -> None:
-    """No empty output, as sh5util leaves of a running job."""
+def test_merge_without_input_writes_no_file(tmp_path: Path) -> None:
+    """Unlike sh5util, which leaves an empty output for a running job."""
     report = merge([DATA / "live" / "35_0_c1.h5"], tmp_path / "job_35.h5")
     assert (report.changed, len(report.failures)) == (False, 1)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_of_two_jobs_are_refused(tmp_path: Path) -> None:
-    """Tasks of an array and components of a het job have a file each."""
+def test_merge_rejects_files_of_two_jobs(tmp_path: Path) -> None:
+    """Array tasks and components of a het job have a file each."""
     with pytest.raises(DataError, match=r"jobs \[3, 17\]"):
         merge([ALICE / "3_0_c1.h5", ALICE / "17_0_c1.h5"], tmp_path / "job.h5")
 
 
-def test_a_damaged_output_is_left_alone(tmp_path: Path) -> None:
+def test_merge_leaves_damaged_output_unchanged(tmp_path: Path) -> None:
     output = tmp_path / "job_3.h5"
     merge(find_node_steps(ALICE, 3), output)
     data = output.read_bytes()[:-70_000]
@@ -203,10 +201,10 @@ def test_a_damaged_output_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["job_3.h5"]
 
 
-def test_a_node_step_without_a_name_of_slurms_is_named(tmp_path: Path) -> None:
+def test_merge_reports_node_step_of_unknown_step(tmp_path: Path) -> None:
     shutil.copy(ALICE / "3_0_c1.h5", tmp_path / "copy.h5")
     report = merge([tmp_path / "copy.h5"], tmp_path / "job_3.h5")
-    assert "of which step" in str(report.failures[0])
+    assert "identify the step" in str(report.failures[0])
 
 
 CHILD = """
@@ -220,8 +218,8 @@ merge(inputs, sys.argv[2])
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.01, 0.03, 0.06, 0.1])
-def test_a_merge_that_is_killed_leaves_the_output_as_it_was(tmp_path: Path, delay: float) -> None:
-    """It is there with everything or as before, never half; and the next merge goes through."""
+def test_merge_killed_leaves_output_complete(tmp_path: Path, delay: float) -> None:
+    """The output is new or as before, never partial; and the next merge succeeds."""
     (tmp_path / "in").mkdir()
     for step in range(4):
         write_node_step(tmp_path / "in" / f"5_{step}_c1.h5", rows=400, tasks=8)
@@ -242,7 +240,7 @@ def test_a_merge_that_is_killed_leaves_the_output_as_it_was(tmp_path: Path, dela
     assert found in (before, after)
 
 
-def test_inputs_are_deleted_only_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_merge_deletes_inputs_only_on_request(tmp_path: Path) -> None:
     paths = copy(tmp_path / "in", find_node_steps(ALICE, 3))
     merge(paths, tmp_path / "job_3.h5")
     assert all(path.exists() for path in paths)
@@ -253,7 +251,7 @@ def test_inputs_are_deleted_only_where_that_is_asked_for(tmp_path: Path) -> None
         assert read_contents(tmp_path / "job_3.h5") == contents(theirs)
 
 
-def test_umask_decides_who_may_read_the_output(tmp_path: Path) -> None:
+def test_merge_output_mode_follows_umask(tmp_path: Path) -> None:
     old = os.umask(0o027)
     try:
         merge(find_node_steps(ALICE, 17), tmp_path / "job_17.h5")
@@ -262,7 +260,7 @@ def test_umask_decides_who_may_read_the_output(tmp_path: Path) -> None:
     assert (tmp_path / "job_17.h5").stat().st_mode & 0o777 == 0o640
 
 
-def test_large_tables_are_merged_in_parts(tmp_path: Path) -> None:
+def test_merge_copies_large_tables_in_blocks(tmp_path: Path) -> None:
     path = write_node_step(tmp_path / "5_0_c1.h5", rows=70_000, tasks=1)
     merge([path], tmp_path / "job_5.h5")
     assert read_contents(tmp_path / "job_5.h5") == read_contents(path)
@@ -274,8 +272,8 @@ def span(step: str, node: str, start: float, end: float, index: int | None = 0) 
     return NodeStepSpan(NodeStep(step=step, node=node, node_index=index), start, end)
 
 
-def test_nodes_of_one_step_are_one_run() -> None:
-    """Their clocks may differ a little, and a node's share of the work be short."""
+def test_count_runs_groups_nodes_of_step() -> None:
+    """Their clocks may differ a little, and a node may take part only briefly."""
     spans = [
         span("0", "c1", 100, 101, 0),
         span("0", "c2", 95, 95, 1),
@@ -285,8 +283,8 @@ def test_nodes_of_one_step_are_one_run() -> None:
     assert count_runs(spans) == [0, 0, 0, 0]
 
 
-def test_without_a_batch_step_the_same_index_begins_a_run() -> None:
-    """A step has each index once, even where the second run came at once."""
+def test_count_runs_splits_at_repeated_index_without_batch_step() -> None:
+    """A step has each index once, even if the second run began immediately."""
     spans = [
         span("0", "c1", 100, 150, 0),
         span("0", "c2", 100, 150, 1),
@@ -296,13 +294,13 @@ def test_without_a_batch_step_the_same_index_begins_a_run() -> None:
     assert count_runs(spans) == [0, 0, 1, 1]
 
 
-def test_without_indices_a_late_start_begins_a_run() -> None:
+def test_count_runs_splits_at_late_start_without_indices() -> None:
     spans = [span("0", "c1", 100, 150, None), span("0", "c2", 300, 400, None)]
     assert count_runs(spans) == [0, 1]
 
 
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.randoms())
-def test_any_order_of_files_is_the_same(
+def test_count_runs_does_not_depend_on_order(
     runs: int, nodes: int, steps: int, dice: random.Random
 ) -> None:
     expected: dict[NodeStepSpan, int] = {}
@@ -325,7 +323,7 @@ def merged(tmp_path: Path) -> tuple[Path, Path]:
     return path, tmp_path / "job_5.h5"
 
 
-def why_kept(path: Path, output: Path, *, touched: bool = False) -> str:
+def reason_kept(path: Path, output: Path, *, touched: bool = False) -> str:
     with open_profile(path) as profile, open_profile(output) as job:
         identity = profile.identity
         if touched:
@@ -333,7 +331,7 @@ def why_kept(path: Path, output: Path, *, touched: bool = False) -> str:
         return delete_merged(path, identity, job)
 
 
-def test_a_file_that_is_being_written_stays(tmp_path: Path) -> None:
+def test_delete_merged_keeps_file_being_written(tmp_path: Path) -> None:
     path = tmp_path / "5_0_c1.h5"
     with NodeStepWriter(path, NodeStep(step="0", node="c1"), start=START) as writer:
         writer.append("Energy", {"Power": 1}, START)
@@ -343,45 +341,45 @@ def test_a_file_that_is_being_written_stays(tmp_path: Path) -> None:
     assert path.exists()
 
 
-def test_a_locked_file_stays(merged: tuple[Path, Path]) -> None:
-    """libhdf5 in Slurm's plug-in locks what it writes."""
+def test_delete_merged_keeps_locked_file(merged: tuple[Path, Path]) -> None:
+    """libhdf5 in Slurm's plug-in locks files it writes."""
     with merged[0].open("rb+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert why_kept(*merged) == "a process has it open for writing"
+        assert reason_kept(*merged) == "a process has it open for writing"
     assert merged[0].exists()
 
 
-def test_a_file_that_changed_since_it_was_merged_stays(merged: tuple[Path, Path]) -> None:
-    assert why_kept(*merged, touched=True) == "it was written to meanwhile"
+def test_delete_merged_keeps_file_changed_since_merge(merged: tuple[Path, Path]) -> None:
+    assert reason_kept(*merged, touched=True) == "it was written to meanwhile"
     assert merged[0].exists()
 
 
 @pytest.mark.parametrize("rows", [29, 31])
-def test_other_rows_than_those_of_the_output_stay(merged: tuple[Path, Path], rows: int) -> None:
+def test_delete_merged_keeps_file_with_other_rows(merged: tuple[Path, Path], rows: int) -> None:
     merged[0].unlink()
     write_node_step(merged[0], rows=rows)
-    assert "other rows in /Steps/0/Nodes/c1/Energy" in why_kept(*merged)
+    assert "other rows in /Steps/0/Nodes/c1/Energy" in reason_kept(*merged)
     assert merged[0].exists()
 
 
-def test_a_step_that_the_output_does_not_have_stays(merged: tuple[Path, Path]) -> None:
+def test_delete_merged_keeps_file_with_missing_step(merged: tuple[Path, Path]) -> None:
     other = write_node_step(merged[0].with_name("5_0_c2.h5"))
-    assert why_kept(other, merged[1]) == "the output does not have step 0 of c2"
+    assert reason_kept(other, merged[1]) == "the output does not have step 0 of c2"
     later = write_node_step(merged[0], start=START + 500)
-    assert why_kept(later, merged[1]) == "the output does not have step 0 of c1"
+    assert reason_kept(later, merged[1]) == "the output does not have step 0 of c1"
     assert other.exists()
     assert later.exists()
 
 
-def test_steps_that_were_not_chosen_stay(tmp_path: Path) -> None:
+def test_merge_keeps_inputs_of_unselected_steps(tmp_path: Path) -> None:
     paths = [write_node_step(tmp_path / f"5_{step}_c1.h5") for step in range(2)]
     report = merge(paths, tmp_path / "job_5.h5", steps=["1"], delete_inputs=True)
     assert report.deleted == [paths[1]]
     assert report.kept == {paths[0]: "the output does not have step 0 of c1"}
 
 
-def test_one_process_at_a_time_writes(tmp_path: Path) -> None:
-    """Else the second one to finish would drop what the first one has added."""
+def test_merge_excludes_concurrent_merge(tmp_path: Path) -> None:
+    """Otherwise the second to finish would drop the additions of the first."""
     with exclusive_draft(tmp_path / "job") as draft:
         with (
             pytest.raises(UnavailableError, match="another process is merging"),
@@ -393,8 +391,8 @@ def test_one_process_at_a_time_writes(tmp_path: Path) -> None:
         pass
 
 
-def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    """A link that somebody put there would lead to a file that is overwritten."""
+def test_merge_does_not_follow_link(tmp_path: Path) -> None:
+    """A planted link would overwrite another file."""
     (tmp_path / "precious").write_text("x")
     (tmp_path / ".job.merging").symlink_to(tmp_path / "precious")
     with pytest.raises(OSError, match="symbolic link"), exclusive_draft(tmp_path / "job"):

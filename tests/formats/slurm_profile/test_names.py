@@ -18,14 +18,14 @@ nodes = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True)
 
 
 @given(st.integers(0, 2**32 - 1), steps, nodes, st.integers(0, 99))
-def test_what_is_named_is_read_back(job: int, step: str, node: str, number: int) -> None:
+def test_file_names_round_trip(job: int, step: str, node: str, number: int) -> None:
     name = NodeStepName(job, step, node)
     assert parse_file_name(name.file_name) == name
     assert parse_file_name(name.kept_name(number)) == name
     assert name.kept_name(number).startswith(".")
 
 
-def test_real_names_are_read() -> None:
+def test_file_name_parser_reads_real_names() -> None:
     for path in NODE_STEPS:
         job, step, node = path.stem.split("_")
         assert parse_file_name(path.name) == NodeStepName(int(job), step, node)
@@ -40,17 +40,17 @@ def test_real_names_are_read() -> None:
         ("3_4294967292_c1.h5", "extern", "c1"),
     ],
 )
-def test_unusual_names_are_read(name: str, step: str, node: str) -> None:
-    """Among them nodes whose names hold underscores or ``.h5``, which sh5util cuts off."""
+def test_file_name_parser_reads_unusual_names(name: str, step: str, node: str) -> None:
+    """Such as node names with underscores or ``.h5``, which sh5util truncates."""
     assert parse_file_name(name) == NodeStepName(3, step, node)
 
 
 @pytest.mark.parametrize("name", ["job_3.h5", "3_0.h5", "3_x_c1.h5", "a_0_c1.h5", "3_0_c1.hdf5"])
-def test_other_files_are_not_taken_for_profiles(name: str) -> None:
+def test_file_name_parser_rejects_other_files(name: str) -> None:
     assert parse_file_name(name) is None
 
 
-def test_jobs_are_named_as_users_name_them() -> None:
+def test_job_parser_reads_lists_of_users() -> None:
     assert parse_jobs("13,13.0, 13_1.batch,17+1,5.extern,5.4294967292") == [
         JobSelection(13, "13"),
         JobSelection(13, "13", "0"),
@@ -62,13 +62,13 @@ def test_jobs_are_named_as_users_name_them() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "13_", "13.x", "13,,14", "-1", "13_1+2"])
-def test_what_is_no_job_is_named(text: str) -> None:
-    """sh5util takes the digits at the beginning and ignores the rest."""
+def test_job_parser_rejects_and_quotes_invalid_jobs(text: str) -> None:
+    """sh5util takes the leading digits and ignores the rest."""
     with pytest.raises(DataError, match="not a job"):
         parse_jobs(text)
 
 
-def test_an_array_task_needs_its_raw_id() -> None:
+def test_job_selection_requires_raw_id_of_array_task() -> None:
     """sh5util up to 25.11 takes 13_1 for 13, which is another task."""
     (job,) = parse_jobs("13_1")
     with pytest.raises(DataError, match=r"13_1: files are named by raw job ids.*JobIDRaw"):

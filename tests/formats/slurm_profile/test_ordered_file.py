@@ -49,13 +49,15 @@ class Recorder:
                 yield number, bytes(image)
 
 
-def check(found: dict[str, list[Row]], least: Counts, most: Counts) -> None:
+def check(found: dict[str, list[Row]], minimum: Counts, maximum: Counts) -> None:
     for name, written in found.items():
         first = 0 if name == "Energy" else 3 * int(name)
         seconds = range(first, first + len(written))
         assert written == [(START + second, second) for second in seconds]
-        assert len(written) <= most[name]
-    assert {name: min(len(found.get(name, [])), count) for name, count in least.items()} == least
+        assert len(written) <= maximum[name]
+    assert {
+        name: min(len(found.get(name, [])), count) for name, count in minimum.items()
+    } == minimum
 
 
 def read_with_h5py(path: Path) -> dict[str, list[Row]]:
@@ -81,14 +83,14 @@ def read_with_ccpipe(path: Path) -> dict[str, list[Row]]:
     ("polls", "tasks", "step"),
     [pytest.param(40, 4, 1, marks=pytest.mark.long), (120, 40, 41), (900, 1, 29)],
 )
-def test_the_file_is_sound_after_every_single_write(
+def test_ordered_file_is_readable_after_every_write(
     polls: int, tasks: int, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A writer that is killed by SIGKILL leaves everything up to its last flush.
+    """A writer killed by SIGKILL leaves everything up to its last flush.
 
     Every write of a run is replayed, and after each of them (or every `step`-th) the file is read
-    as if the writer had been killed there: by ccpipe, and by libhdf5. Tasks come one by one, so
-    that tables are made, names are added and trees are split all the time.
+    as if the writer had been killed there: by ccpipe, and by libhdf5. Tasks start one by one, so
+    that tables are created, names are added and trees are split throughout.
     """
     recorder = Recorder()
     monkeypatch.setattr(ordered_file_module, "os", recorder)
@@ -113,10 +115,10 @@ def test_the_file_is_sound_after_every_single_write(
     for number, image in recorder.images(step):
         if number >= flushed[0][0]:
             path.write_bytes(image)
-            least = [count for writes, count in flushed if writes <= number][-1]
-            later = [count for writes, count in flushed if writes > number] or [least]
+            minimum = [count for writes, count in flushed if writes <= number][-1]
+            later = [count for writes, count in flushed if writes > number] or [minimum]
             for read in (read_with_ccpipe, read_with_h5py):
-                check(read(path), least, later[0])
+                check(read(path), minimum, later[0])
             checked += 1
     assert checked > 100
 
@@ -132,7 +134,7 @@ operations = st.lists(
 
 
 @given(operations)
-def test_it_is_a_file_like_any_other(steps: list[tuple[str, int, bytes]]) -> None:
+def test_ordered_file_behaves_like_regular_file(steps: list[tuple[str, int, bytes]]) -> None:
     model = bytearray()
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "file"

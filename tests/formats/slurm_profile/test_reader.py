@@ -1,4 +1,4 @@
-"""Opening profiles: what is in a file, and what is done about what is not."""
+"""Opening profiles: contents, other files and damage."""
 
 import json
 import shutil
@@ -31,7 +31,7 @@ def flatten(group: dict[str, Any], path: str = "") -> dict[str, list[list[float]
     return found
 
 
-def test_a_node_step_file_is_what_its_name_and_attributes_say() -> None:
+def test_profile_reads_node_step_from_name_and_attributes() -> None:
     with open_profile(SAMPLE) as profile:
         assert profile.node_steps == [
             NodeStep(
@@ -59,7 +59,7 @@ def test_a_node_step_file_is_what_its_name_and_attributes_say() -> None:
     ("path", "oracle", "cut"),
     [(SAMPLE, "3_0_c1.json", "/Steps/0/Nodes"), (DATA / "merged" / "job_17.h5", "job_17.json", "")],
 )
-def test_every_row_is_that_of_the_dump(path: Path, oracle: str, cut: str) -> None:
+def test_profile_rows_equal_dump(path: Path, oracle: str, cut: str) -> None:
     expected = flatten(json.loads((DATA / "json" / oracle).read_text()))
     with open_profile(path) as profile:
         found = {
@@ -69,8 +69,8 @@ def test_every_row_is_that_of_the_dump(path: Path, oracle: str, cut: str) -> Non
     assert found == expected
 
 
-def test_a_job_file_has_its_steps_in_the_order_of_names() -> None:
-    """As libhdf5 iterates over them; steps without a series have no table of it."""
+def test_profile_lists_steps_in_order_of_names() -> None:
+    """Like libhdf5; steps without a series have no table of it."""
     with open_profile(DATA / "merged" / "job_3.h5") as profile:
         steps = [(step.step, step.node, step.job) for step in profile.node_steps]
         without = {table.node_step.step for table in profile.tables if table.task is None} - {
@@ -90,24 +90,24 @@ def test_a_job_file_has_its_steps_in_the_order_of_names() -> None:
     assert without == {"4", "5"}
 
 
-def test_a_node_step_without_samples_is_one() -> None:
+def test_profile_lists_node_step_without_samples() -> None:
     with open_profile(DATA / "requeue-before" / "22_0_c1.h5") as profile:
         assert [step.start_time for step in profile.node_steps] == ["Fri Nov 20 10:37:11 2026"]
         assert profile.tables == []
 
 
-def test_other_hdf5_files_are_foreign(tmp_path: Path) -> None:
+def test_profile_rejects_other_hdf5_files(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "other.h5", "w", libver=("earliest", "v110")) as file:
         file.create_group("results")["x"] = np.arange(5)
     with pytest.raises(ForeignProfileError, match="/results/x: not a time series"):
         open_profile(tmp_path / "other.h5")
     with h5py.File(tmp_path / "other.h5", "w", libver=("earliest", "v110")) as file:
         file.create_group("results")
-    with pytest.raises(ForeignProfileError, match="holds no profile"):
+    with pytest.raises(ForeignProfileError, match="not a profile"):
         open_profile(tmp_path / "other.h5")
 
 
-def test_what_is_beside_the_damage_is_read(tmp_path: Path) -> None:
+def test_profile_reads_tables_next_to_damage(tmp_path: Path) -> None:
     with h5py.File(SAMPLE) as file:
         energy = h5py.h5o.get_info(file["c1/Energy"].id).addr
     data = bytearray(SAMPLE.read_bytes())
@@ -122,7 +122,7 @@ def test_what_is_beside_the_damage_is_read(tmp_path: Path) -> None:
     assert error.where == "/c1/Energy"
 
 
-def test_missing_chunks_at_the_end_are_named_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_profile_reports_missing_chunks_and_reads_others(tmp_path: Path) -> None:
     whole = read_contents(SAMPLE)
     data = SAMPLE.read_bytes()
     (tmp_path / "3_0_c1.h5").write_bytes(data[:-300])
@@ -138,7 +138,7 @@ def test_missing_chunks_at_the_end_are_named_and_the_rest_is_read(tmp_path: Path
     st.lists(st.tuples(st.integers(0, 40_000), st.integers(0, 255)), max_size=6),
     st.integers(0, 40_000),
 )
-def test_damaged_files_give_tables_or_named_errors(
+def test_profile_raises_only_profile_errors_for_damaged_files(
     source: Path, changes: list[tuple[int, int]], cut: int
 ) -> None:
     data = bytearray(source.read_bytes())
@@ -157,7 +157,7 @@ def test_damaged_files_give_tables_or_named_errors(
             assert rows <= len(table)
 
 
-def test_a_file_that_is_replaced_while_it_is_open_stays_what_it_was(tmp_path: Path) -> None:
+def test_profile_is_not_affected_by_truncation_of_open_file(tmp_path: Path) -> None:
     """Slurm truncates files when a job is requeued."""
     path = write_node_step(tmp_path / "5_0_c1.h5")
     before = read_contents(path)
@@ -167,7 +167,7 @@ def test_a_file_that_is_replaced_while_it_is_open_stays_what_it_was(tmp_path: Pa
     assert rows == {name: data for name, (_, data) in before.items()}
 
 
-def test_a_file_without_a_name_of_slurms_has_no_step(tmp_path: Path) -> None:
+def test_profile_of_unknown_name_has_no_step(tmp_path: Path) -> None:
     shutil.copy(SAMPLE, tmp_path / "copy.h5")
     with open_profile(tmp_path / "copy.h5") as profile:
         assert [(step.step, step.node, step.job) for step in profile.node_steps] == [

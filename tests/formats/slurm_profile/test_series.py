@@ -34,7 +34,7 @@ from tests.formats.slurm_profile.samples import DATA
 SAMPLE = DATA / "node-step" / "alice" / "17_0_c1.h5"
 
 
-def test_the_types_are_those_of_slurm_with_its_fields_in_its_order() -> None:
+def test_series_types_equal_slurm() -> None:
     with open_profile(SAMPLE) as profile:
         found = {table.series: table.dtype for table in profile.tables}
     assert set(found) == set(SERIES) == {"Energy", "Filesystem", "Network", "Tasks"}
@@ -45,7 +45,7 @@ def test_the_types_are_those_of_slurm_with_its_fields_in_its_order() -> None:
     )
 
 
-def test_the_task_record_of_slurm_23_has_the_gpu_before_the_memory() -> None:
+def test_series_task_record_of_slurm_23_has_gpu_before_memory() -> None:
     assert TasksSeries.file_type().names == (
         *("ElapsedTime", "EpochTime", "CPUFrequency", "CPUTime", "CPUUtilization"),
         *("GPUMemMB", "GPUUtilization", "RSS", "VMSize", "Pages", "ReadMB", "WriteMB"),
@@ -64,18 +64,18 @@ def test_the_task_record_of_slurm_23_has_the_gpu_before_the_memory() -> None:
         ("Network", "InMB", "MiB"),
     ],
 )
-def test_fields_say_their_unit(series: str, name: str, unit: str) -> None:
+def test_series_fields_have_units(series: str, name: str, unit: str) -> None:
     field = series_type(series).field(name)
     assert field is not None
     assert field.unit == unit
 
 
-def test_unknown_series_and_fields_are_nothing_special() -> None:
+def test_series_type_accepts_unknown_names() -> None:
     assert series_type("Burst").field("Bytes") is None
     assert EnergySeries.field("Voltage") is None
 
 
-def test_a_new_type_is_one_class(tmp_path: Path) -> None:
+def test_series_type_is_registered_by_subclass(tmp_path: Path) -> None:
     class Scratch(ProfileSeries):
         """A made-up series."""
 
@@ -106,8 +106,8 @@ counters = st.lists(st.integers(0, 2**64 - 1), max_size=20)
 
 
 @given(counters)
-def test_differences_add_up_to_what_was_counted(values: list[int]) -> None:
-    """Where a counter falls it was reset, and began again at 0."""
+def test_difference_sums_to_counter(values: list[int]) -> None:
+    """A decreased counter was reset to 0."""
     rows = np.zeros(len(values), FilesystemSeries.file_type())
     rows["Reads"] = values
     found = difference(rows, ["Reads"])["Reads"].tolist()
@@ -116,8 +116,8 @@ def test_differences_add_up_to_what_was_counted(values: list[int]) -> None:
 
 
 @given(counters)
-def test_the_first_sample_is_subtracted_from_all(values: list[int]) -> None:
-    """The document's operation for file systems; no value wraps around below 0."""
+def test_subtract_first_applies_to_all_samples(values: list[int]) -> None:
+    """The document's operation for file systems; values do not wrap around below 0."""
     rows = np.zeros(len(values), FilesystemSeries.file_type())
     rows["Writes"] = values
     found = subtract_first(rows, ["Writes"])["Writes"].tolist()
@@ -125,8 +125,8 @@ def test_the_first_sample_is_subtracted_from_all(values: list[int]) -> None:
     assert rows["Writes"].tolist() == values
 
 
-def test_legacy_task_samples_become_changes_with_their_utilization() -> None:
-    """What a task has used so far becomes what it used since the sample before."""
+def test_task_merge_computes_changes_and_utilization() -> None:
+    """Counters become changes since the previous sample."""
     rows = np.zeros(4, TasksSeries.file_type())
     rows["EpochTime"] = [10, 12, 12, 16]
     rows["CPUTime"] = [5, 6, 7, 9]
@@ -141,7 +141,7 @@ def test_legacy_task_samples_become_changes_with_their_utilization() -> None:
 
 
 @pytest.mark.parametrize("names", [[""], ["a,b"], ["x", "x"], ["EpochTime"], ["tab\t"]])
-def test_fields_need_names_that_a_table_can_have(names: list[str]) -> None:
+def test_make_fields_rejects_invalid_names(names: list[str]) -> None:
     with pytest.raises(EncodeError, match="cannot name a field"):
         make_fields([(name, int) for name in names])
 
@@ -150,20 +150,20 @@ SENTINELS = [2**64 - 1, 2**64 - 2, 17_592_186_044_415]
 
 
 @pytest.mark.parametrize("value", SENTINELS)
-def test_sentinels_are_missing_as_integers_and_as_floating_point_numbers(value: int) -> None:
+def test_find_missing_detects_integer_and_float_sentinels(value: int) -> None:
     assert find_missing(np.array([0, value, 5], "<u8"), mebibytes=False).tolist() == [0, 1, 0]
     assert find_missing(np.array([0, value, 5], "<f8"), mebibytes=False).tolist() == [0, 1, 0]
     assert find_missing(np.array([float("nan"), float("inf")]), mebibytes=False).all()
 
 
-def test_memory_that_was_never_set_is_missing() -> None:
-    """A number of MiB above all bytes there can be, as Slurm 24.11 left it in GPUMemMB."""
+def test_find_missing_detects_unset_memory() -> None:
+    """MiB above 2^64 bytes, as left by Slurm 24.11 in GPUMemMB."""
     values = np.array([13_777_113_939_066_564_900, INFINITE_MEBIBYTES, 40_000], "<u8")
     assert find_missing(values, mebibytes=True).tolist() == [True, True, False]
 
 
 @given(st.lists(st.integers(0, 2**43)), st.booleans())
-def test_all_other_numbers_are_values(values: list[int], mebibytes: bool) -> None:
+def test_find_missing_accepts_all_other_numbers(values: list[int], mebibytes: bool) -> None:
     assert not find_missing(np.array(values, "<u8"), mebibytes=mebibytes).any()
     assert not find_missing(np.array(values, "<f8"), mebibytes=mebibytes).any()
 
@@ -178,14 +178,14 @@ def total(values: list[int] | list[float], kind: str, cut: int = 0) -> FieldTota
 
 
 @given(numbers, st.integers(0, 30))
-def test_integers_are_exact(values: list[int], cut: int) -> None:
+def test_totals_of_integers_are_exact(values: list[int], cut: int) -> None:
     found = total(values, "<u8", cut)
     assert found == FieldTotal(min(values), max(values), sum(values), len(values))
 
 
 @given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=30), st.integers(0, 30))
-def test_floating_point_numbers_are_added_one_after_another(values: list[float], cut: int) -> None:
-    """As sh5util adds them: the last digits are the same. Negative maxima are what they are."""
+def test_totals_add_floats_in_sequence(values: list[float], cut: int) -> None:
+    """Like sh5util, to the last digit. Maxima may be negative."""
     added = 0.0
     for value in values:
         added += value
@@ -193,7 +193,7 @@ def test_floating_point_numbers_are_added_one_after_another(values: list[float],
 
 
 @given(numbers, st.integers(0, 30))
-def test_totals_of_parts_join_to_that_of_the_whole(values: list[int], cut: int) -> None:
+def test_totals_of_parts_join_to_total(values: list[int], cut: int) -> None:
     parts = [total(part, "<u8") if part else FieldTotal() for part in (values[:cut], values[cut:])]
     assert parts[0].join(parts[1]) == total(values, "<u8")
     assert FieldTotal().average is None

@@ -24,21 +24,21 @@ class DamagedRows(RowsInMemory):
 
 
 @pytest.mark.parametrize("size", [1, 7, 100])
-def test_blocks_make_the_whole(size: int) -> None:
+def test_table_blocks_join_to_whole(size: int) -> None:
     table = table_of("Energy", {"Power": list(range(50))})
     blocks = list(table.blocks(size))
     assert max(map(len, blocks)) <= size
     assert np.concatenate(blocks).tobytes() == table.read().tobytes()
 
 
-def test_rows_that_were_allotted_but_never_written_are_left_out() -> None:
-    """A killed writer may leave them at the end, where everything is 0."""
+def test_table_omits_rows_never_written() -> None:
+    """A killed writer may leave rows of zeros at the end."""
     table = table_of("Energy", {"Power": [1, 2, 0, 4, 0, 0], "EpochTime": [7, 8, 0, 9, 0, 0]})
     assert table.read()["Power"].tolist() == [1, 2, 0, 4]
     assert table_of("Energy", {"Power": [0], "EpochTime": [0]}).read().tolist() == []
 
 
-def test_rows_around_damage_are_salvaged() -> None:
+def test_table_salvages_rows_around_damage() -> None:
     made = np.zeros(95, EnergySeries.file_type())
     made["EpochTime"] = made["Power"] = np.arange(1, 96)
     table = Table(NodeStep(step="0", node="c1"), "Energy", DamagedRows(made, {2, 7}))
@@ -50,7 +50,7 @@ def test_rows_around_damage_are_salvaged() -> None:
         table.read()
 
 
-def test_numbers_of_other_sizes_become_those_of_slurm() -> None:
+def test_table_converts_numbers_to_eight_bytes() -> None:
     made: Records = np.zeros(1, [("ElapsedTime", ">u4"), ("EpochTime", ">u8"), ("x", "<f4")])
     made["EpochTime"], made["x"] = 5, 0.5
     table = Table(NodeStep(step="0", node="c1"), "Other", RowsInMemory(made))
@@ -60,7 +60,7 @@ def test_numbers_of_other_sizes_become_those_of_slurm() -> None:
     assert rows(table) == [(0, 5, 0.5)]
 
 
-def test_damaged_numbers_are_read_without_warning() -> None:
+def test_table_reads_damaged_numbers_without_warning() -> None:
     made: Records = np.zeros(1, [("ElapsedTime", "<u8"), ("EpochTime", "<u8"), ("x", "<f4")])
     made["EpochTime"] = 5
     made["x"] = np.array([0x7FA00000], "<u4").view("<f4")
@@ -68,7 +68,7 @@ def test_damaged_numbers_are_read_without_warning() -> None:
     assert np.isnan(table.read()["x"][0])
 
 
-def test_a_time_series_has_two_times_and_numbers() -> None:
+def test_is_table_requires_two_times_and_numbers() -> None:
     assert is_table(EnergySeries.file_type())
     times = [("ElapsedTime", "<u8"), ("EpochTime", "<u8")]
     for fields in (times, [*times, ("x", "S5")], [("x", "<u8"), *times], [("x", "<u8")]):

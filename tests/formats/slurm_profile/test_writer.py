@@ -1,4 +1,4 @@
-"""Node-step files as they grow."""
+"""Node-step files while they are written."""
 
 import signal
 import stat
@@ -52,8 +52,8 @@ def describe(path: Path, node: str) -> dict[str, str]:
     return found
 
 
-def test_files_are_made_as_slurm_makes_them(tmp_path: Path) -> None:
-    """Types, shapes, chunks and filters of a real file, and a superblock that sh5util knows."""
+def test_writer_creates_files_like_slurm(tmp_path: Path) -> None:
+    """Types, shapes, chunks and filters of a real file, and a superblock known to sh5util."""
     path = tmp_path / "17_0_c1.h5"
     fields = [
         (name, float if kind == "f" else int)
@@ -84,7 +84,7 @@ numbers = st.dictionaries(
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), values, numbers), max_size=40), st.integers(1, 40))
-def test_what_is_written_is_read(
+def test_writer_output_reads_back(
     samples: list[tuple[int, dict[str, int | None], dict[str, float | None]]], every: int
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -126,10 +126,10 @@ while True:
 
 
 @pytest.mark.parametrize("attempt", range(6))
-def test_a_killed_writer_leaves_what_it_flushed(tmp_path: Path, attempt: int) -> None:
-    """A process that flushes all the time is ended by SIGKILL, as it comes.
+def test_writer_killed_leaves_flushed_rows(tmp_path: Path, attempt: int) -> None:
+    """A process that flushes continuously is killed by SIGKILL at a random time.
 
-    Without order in the writes this left a file that libhdf5 could not read in 2 of 150 cases.
+    Unordered writes left a file that libhdf5 could not read in 2 of 150 cases.
     """
     path = tmp_path / "5_0_c1.h5"
     with (tmp_path / "out").open("w+") as out:
@@ -150,7 +150,7 @@ def test_a_killed_writer_leaves_what_it_flushed(tmp_path: Path, attempt: int) ->
         assert all(len(table[:]) >= flushed for table in file["c1/Tasks"].values())
 
 
-def test_a_flush_costs_what_is_new(tmp_path: Path) -> None:
+def test_writer_flush_writes_only_new_data(tmp_path: Path) -> None:
     def written() -> int:
         lines = Path("/proc/self/io").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("wchar")).split()[1])
@@ -166,7 +166,7 @@ def test_a_flush_costs_what_is_new(tmp_path: Path) -> None:
     assert max(costs[20:]) < 1.5 * max(costs[:20])
 
 
-def test_samples_are_flushed_before_they_fill_the_memory(tmp_path: Path) -> None:
+def test_writer_flushes_before_memory_fills(tmp_path: Path) -> None:
     path = tmp_path / "5_0_c1.h5"
     with NodeStepWriter(path, STEP, start=START) as writer:
         for second in range(10_001):
@@ -174,7 +174,7 @@ def test_samples_are_flushed_before_they_fill_the_memory(tmp_path: Path) -> None
         assert len(read_contents(path)["0 /Steps/0/Nodes/c1/Energy"][1]) == 24 * 10_000
 
 
-def test_an_earlier_runs_file_is_kept_aside(tmp_path: Path) -> None:
+def test_writer_renames_file_of_earlier_run(tmp_path: Path) -> None:
     """Slurm overwrites it when the job is requeued onto the same node."""
     path = write_node_step(tmp_path / "5_0_c1.h5", rows=3)
     write_node_step(path, rows=4)
@@ -202,7 +202,7 @@ def test_an_earlier_runs_file_is_kept_aside(tmp_path: Path) -> None:
         ("a/b", {"x": 1}, START, "cannot name a series"),
     ],
 )
-def test_what_does_not_fit_is_refused(
+def test_writer_rejects_invalid_tables_and_values(
     tmp_path: Path, series: str, values: dict[str, float], seconds: float, reason: str
 ) -> None:
     path = tmp_path / "5_0_c1.h5"
@@ -210,7 +210,7 @@ def test_what_does_not_fit_is_refused(
         writer.append("Energy", {"Power": 1}, START)
         with pytest.raises(EncodeError, match=reason):
             writer.append(series, values, seconds)
-        with pytest.raises(EncodeError, match="is there already"):
+        with pytest.raises(EncodeError, match="exists already"):
             writer.create_table("Energy")
     with open_profile(path) as profile:
         assert [rows(table) for table in profile.tables] == [[(0, START, 1)]]
@@ -236,7 +236,7 @@ writer.close()
 """
 
 
-def test_a_full_disk_is_an_error_and_nothing_that_was_flushed_is_lost(tmp_path: Path) -> None:
+def test_writer_raises_on_full_disk_and_keeps_flushed_rows(tmp_path: Path) -> None:
     path = tmp_path / "5_0_c1.h5"
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, path], capture_output=True, text=True, check=False
@@ -251,7 +251,7 @@ def test_a_full_disk_is_an_error_and_nothing_that_was_flushed_is_lost(tmp_path: 
     assert done.returncode >= 0
 
 
-def test_what_is_not_known_of_a_node_step_is_left_out(tmp_path: Path) -> None:
+def test_writer_omits_unknown_attributes_of_node_step(tmp_path: Path) -> None:
     step = NodeStep(step="0", node="c1", node_index=3, tasks=2, start_time=time.ctime(START))
     with create_file(tmp_path / "made.h5") as file:
         write_attributes(make_path(file, ["c1"]), step)

@@ -1,4 +1,4 @@
-"""Envelopes as real programs write them, in the shape of the reference, and how to read one."""
+"""Example envelopes as real programs write them, and helpers to decode one."""
 
 import json
 from typing import Any
@@ -71,7 +71,7 @@ def bad(text: str, **options: Any) -> RejectedEnvelope:
 
 
 def changed(text: str, path: str, value: Any) -> str:
-    """Set, or with ... take out, one field of an envelope."""
+    """Set one field of an envelope, or remove it with ``...``."""
     tree = json.loads(text)
     place = tree
     *way, last = (int(key) if key.isdigit() else key for key in path.split("."))

@@ -1,4 +1,4 @@
-"""Any valid envelope, made from the types themselves, so that a new field is covered at once."""
+"""Any valid envelope, generated from the types, so that new fields are covered automatically."""
 
 import base64
 from datetime import timedelta, timezone
@@ -59,7 +59,7 @@ _PROSE: dict[tuple[str, str], st.SearchStrategy[Any]] = {
     ("ClusterNodes", "names"): st.lists(node_ranges, min_size=1, max_size=2).map(tuple),
     ("ClusterNodes", "states"): st.lists(st.sampled_from(["IDLE", "DOWN"])).map(tuple),
 }
-"""Fields that the specification narrows in prose."""
+"""Fields that the specification restricts in prose."""
 
 
 def records(cls: type[Record]) -> st.SearchStrategy[Any]:

@@ -1,4 +1,4 @@
-"""One value to an envelope: typed, checked, tolerant of what real programs write."""
+"""Decoder of one value: types, checks, tolerance for real programs."""
 
 import json
 from typing import Any
@@ -29,10 +29,10 @@ TYPES = [
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize(("text", "path", "value", "rule"), TYPES)
-def test_no_decoder_takes_what_the_types_cannot_hold(
+def test_decoder_rejects_values_outside_types(
     text: str, path: str, value: Any, rule: str, strict: bool
 ) -> None:
-    """The path of the offence and its value are told, tolerant or not."""
+    """With path and value, tolerant or not."""
     rejected = bad(changed(text, path, value), strict=strict)
     where = "$" + "".join(f"[{key}]" if key.isdigit() else f".{key}" for key in path.split("."))
     assert rejected.path == where
@@ -40,34 +40,33 @@ def test_no_decoder_takes_what_the_types_cannot_hold(
     assert rejected.value == (None if isinstance(value, dict | list) else value)
 
 
-def test_a_number_beyond_all_floats_is_named() -> None:
-    """JSON can write it, no double can hold it."""
+def test_decoder_rejects_number_beyond_double() -> None:
     text = examples.SAMPLE.replace('"load1":1.5', '"load1":1e400')
     assert bad(text).path == "$.data.attributes.system.load1"
 
 
-def test_an_empty_array_of_errors_beside_data_loses_nothing() -> None:
-    """Other readers drop the data; a strict one names the offence."""
+def test_decoder_keeps_data_with_empty_array_of_errors() -> None:
+    """Other readers drop the data; a strict decoder reports the error."""
     text = examples.CLUSTER[:-1] + ',"errors":[]}'
     assert one(text) == one(examples.CLUSTER)
     assert bad(text, strict=True).path == "$.errors"
 
 
 @pytest.mark.parametrize("tag", ["job", "jobs", "slurm_jobs"])
-def test_all_tags_of_jobs_are_read(tag: str) -> None:
-    """What programs write, what the specification says, what 0.13-devel wrote."""
+def test_decoder_reads_all_tags_of_jobs(tag: str) -> None:
+    """Of real programs, of the specification, and of 0.13-devel."""
     assert one(changed(examples.JOBS, "data.type", tag)) == one(examples.JOBS)
 
 
-def test_a_strict_decoder_knows_no_tag_of_old_programs() -> None:
-    """It takes what the specification says and what its own programs write."""
+def test_strict_decoder_rejects_tags_of_old_programs() -> None:
+    """It accepts those of the specification and of current programs."""
     assert one(changed(examples.JOBS, "data.type", "jobs"), strict=True)
     assert bad(changed(examples.JOBS, "data.type", "slurm_jobs"), strict=True).path == "$.data.type"
 
 
 @pytest.mark.parametrize("value", [..., "", None])
-def test_times_that_are_missing_are_no_offence_in_archives(value: Any) -> None:
-    """Neither is any other value that is not there."""
+def test_tolerant_decoder_accepts_missing_times(value: Any) -> None:
+    """And any other missing value."""
     text = changed(examples.JOBS, "data.attributes.time", value)
     assert one(text).data.attributes.time == ""
     text = changed(examples.JOBS, "data.attributes.slurm_jobs.0.time_limit", value or None)
@@ -76,7 +75,7 @@ def test_times_that_are_missing_are_no_offence_in_archives(value: Any) -> None:
 
 
 def test_unknown_fields_are_kept_and_written_back() -> None:
-    """Wherever they are, whatever they hold."""
+    """At any path, with any value."""
     text = changed(examples.SYSINFO, "data.attributes.software", [{"key": "k", "name": "n"}])
     text = changed(text, "data.attributes.cards.0.colour", {"name": "blue"})
     text = changed(text, "extra", 1)
@@ -91,8 +90,8 @@ def test_unknown_fields_are_kept_and_written_back() -> None:
     assert one(written) == envelope
 
 
-def test_an_unknown_field_does_not_change_the_rest() -> None:
-    """The way without types reads what the way with types reads."""
+def test_unknown_field_does_not_change_other_fields() -> None:
+    """Decoding with and without types gives the same result."""
     for text in examples.ALL:
         envelope = one(changed(text, "zzz", 1))
         assert envelope.unknown == {("zzz",): 1}
@@ -102,8 +101,8 @@ def test_an_unknown_field_does_not_change_the_rest() -> None:
 
 
 @pytest.mark.parametrize("depth", [60, 100, 5000])
-def test_what_nests_deeply_is_kept_or_named(depth: int) -> None:
-    """No recursion ends the program."""
+def test_decoder_keeps_or_rejects_deep_nesting(depth: int) -> None:
+    """Without RecursionError."""
     text = examples.CLUSTER[:-1] + ',"deep":' + "[" * depth + "null" + "]" * depth + "}"
     if depth == 60:
         assert ("deep",) in one(text).unknown

@@ -1,4 +1,4 @@
-"""Envelopes to bytes: one line, deterministic, as each profile's reader takes it."""
+"""Encoder: one deterministic line per envelope, as each profile's reader requires it."""
 
 import json
 from collections.abc import Iterator
@@ -34,14 +34,14 @@ def sample(**process: Any) -> sonar.Envelope:
 
 
 @pytest.mark.parametrize("text", examples.ALL)
-def test_what_sonar_wrote_is_written_again(text: str) -> None:
-    """Field by field, in the profile `sonar`, read with Sonar's numbers."""
+def test_encoder_restores_output_of_sonar(text: str) -> None:
+    """Field by field, with the profile `sonar` for reading and writing."""
     envelope = one(text, profile="sonar")
     assert tree(envelope, "sonar") == json.loads(text)
 
 
-def test_an_envelope_is_one_line_in_the_specifications_order() -> None:
-    """Whatever order its fields were read in; and equal envelopes give equal bytes."""
+def test_encoder_writes_line_in_order_of_specification() -> None:
+    """Whatever the order of input; equal envelopes give equal bytes."""
     first = sonar.encode(one(examples.SAMPLE))
     assert first.count(b"\n") == 1
     assert first.endswith(b"}\n")
@@ -58,8 +58,8 @@ def _reversed(value: Any) -> Any:
     return [_reversed(item) for item in value] if isinstance(value, list) else value
 
 
-def test_a_heartbeat_keeps_its_empty_array() -> None:
-    """It says that the node is idle, in every profile."""
+def test_encoder_keeps_empty_array_of_heartbeat() -> None:
+    """It means that the node is idle, in every profile."""
     idle = changed(examples.SAMPLE, "data.attributes.jobs", [])
     none = changed(examples.JOBS, "data.attributes.slurm_jobs", [])
     for profile in PROFILES:
@@ -67,43 +67,43 @@ def test_a_heartbeat_keeps_its_empty_array() -> None:
         assert tree(one(none), profile)["data"]["attributes"]["slurm_jobs"] == []
 
 
-def test_the_specification_says_jobs_and_all_programs_say_job() -> None:
-    """The tag of jobs is the profile's."""
+def test_profile_selects_tag_of_jobs() -> None:
+    """The specification has "jobs", all programs have "job"."""
     tags = [tree(one(examples.JOBS), profile)["data"]["type"] for profile in PROFILES]
     assert tags == ["jobs", "job", "job", "job"]
 
 
-def test_a_job_record_always_has_its_first_four_fields() -> None:
-    """They must be transmitted in every record, says the specification."""
+def test_encoder_always_writes_first_four_fields_of_job() -> None:
+    """The specification requires them in every record."""
     job = tree(one(examples.JOBS))["data"]["attributes"]["slurm_jobs"][1]
     assert list(job)[:4] == ["job_id", "job_step", "job_name", "job_state"]
 
 
 @pytest.mark.parametrize("profile", PROGRAMS)
-def test_programs_read_a_limit_in_seconds(profile: sonar.WriteProfile) -> None:
-    """And UNLIMITED stays 1."""
+def test_profile_writes_limit_in_seconds(profile: sonar.WriteProfile) -> None:
+    """UNLIMITED stays 1."""
     jobs = tree(one(examples.JOBS, profile="sonar"), profile)["data"]["attributes"]["slurm_jobs"]
     assert [job["time_limit"] for job in jobs] == [1209602, 1]
 
 
 @pytest.mark.parametrize("profile", PROGRAMS)
-def test_programs_know_no_z(profile: sonar.WriteProfile) -> None:
-    """Sonar writes +00:00; the specification's profile leaves times as they are."""
+def test_profile_writes_offset_for_z(profile: sonar.WriteProfile) -> None:
+    """Sonar writes +00:00; the profile `spec` keeps times unchanged."""
     assert tree(sample(), profile)["data"]["attributes"]["time"] == "2025-04-07T14:17:11+00:00"
     assert tree(sample())["data"]["attributes"]["time"] == "2025-04-07T14:17:11Z"
 
 
 @pytest.mark.parametrize("profile", PROGRAMS)
-def test_programs_get_floats_without_point_or_exponent(profile: sonar.WriteProfile) -> None:
-    """As Sonar writes them, and nothing of the value is lost."""
+def test_profile_writes_floats_without_point_or_exponent(profile: sonar.WriteProfile) -> None:
+    """Like Sonar, without loss."""
     written = sonar.encode(sample(cpu_avg=1.0, cpu_util=1e-7), profile=profile)
     assert b'"cpu_avg":1,"cpu_util":0.0000001' in written
     assert sonar.encode(sample(cpu_avg=1e22), profile=profile).count(b"0" * 22) == 1
 
 
 @pytest.mark.parametrize("profile", PROGRAMS)
-def test_meta_holds_what_programs_know(profile: sonar.WriteProfile) -> None:
-    """slurm-monitor refuses anything else there."""
+def test_profile_writes_only_known_fields_of_meta(profile: sonar.WriteProfile) -> None:
+    """slurm-monitor rejects others."""
     text = changed(examples.CLUSTER, "meta.token", "t")
     text = changed(text, "meta.attrs", [{"key": "k"}])
     text = changed(text, "meta.format", 1)
@@ -124,15 +124,15 @@ def test_meta_holds_what_programs_know(profile: sonar.WriteProfile) -> None:
         ("0.19.0.1", "0.7.0+0-19-0-1"),
     ],
 )
-def test_jobanalyzer_is_not_told_an_old_version(version: str, written: str) -> None:
-    """Or it would take the average for the utilization, without a word."""
+def test_profile_jobanalyzer_writes_version_from_0_7(version: str, written: str) -> None:
+    """Older versions would make it use the average as utilization."""
     envelope = one(changed(examples.SAMPLE, "meta.version", version))
     assert tree(envelope, "jobanalyzer")["meta"]["version"] == written
     assert tree(envelope, "sonar")["meta"]["version"] == version
 
 
-def test_consumers_get_the_zeroes_that_they_miss() -> None:
-    """An epoch of 0 and a card's index of 0 are left out by Sonar."""
+def test_profile_writes_zeros_that_readers_require() -> None:
+    """Sonar omits an epoch of 0 and a GPU index of 0."""
     for profile, there in (("spec", False), ("sonar", False), ("jobanalyzer", True),
                            ("slurm-monitor", True)):  # fmt: skip
         attributes = tree(one(examples.SAMPLE), profile)["data"]["attributes"]  # type: ignore[arg-type]
@@ -175,8 +175,8 @@ def objects(value: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 @given(envelopes)
-def test_jobanalyzer_gets_what_its_http_interface_requires(envelope: sonar.Envelope) -> None:
-    """No key is missing, and none is there that Sonar removed; otherwise it answers 422."""
+def test_profile_jobanalyzer_writes_required_keys_only(envelope: sonar.Envelope) -> None:
+    """Without missing or removed keys; otherwise it responds with 422."""
     try:
         whole = tree(envelope, "jobanalyzer")
     except EncodeError:
@@ -189,8 +189,8 @@ def test_jobanalyzer_gets_what_its_http_interface_requires(envelope: sonar.Envel
         assert not {"gres_detail", "minimum_cpus_per_node"} & set(keys)
 
 
-def test_slurm_monitor_gets_a_partition_in_one_range() -> None:
-    """It keeps the last one only."""
+def test_profile_slurm_monitor_writes_one_range_per_partition() -> None:
+    """It only keeps the last one."""
     partitions = tree(one(examples.CLUSTER), "slurm-monitor")["data"]["attributes"]["partitions"]
     assert [partition["nodes"] for partition in partitions] == [
         ["c1-[5-28]"],
@@ -198,14 +198,14 @@ def test_slurm_monitor_gets_a_partition_in_one_range() -> None:
     ]
 
 
-def test_slurm_monitor_gets_no_envelope_of_errors() -> None:
-    """It fails on one: that is an error here, not a lost message there."""
+def test_profile_slurm_monitor_rejects_envelope_of_errors() -> None:
+    """slurm-monitor would fail on it and lose the message."""
     with pytest.raises(EncodeError, match="slurm-monitor"):
         sonar.encode(one(examples.ERROR), profile="slurm-monitor")
 
 
-def test_consumers_get_no_unknown_fields() -> None:
-    """They refuse or drop them."""
+def test_profile_omits_unknown_fields() -> None:
+    """Readers reject or drop them."""
     envelope = one(changed(examples.CLUSTER, "data.attributes.zzz", 1))
     found = ["zzz" in tree(envelope, profile)["data"]["attributes"] for profile in PROFILES]
     assert found == [True, True, False, False]
@@ -225,16 +225,15 @@ def test_consumers_get_no_unknown_fields() -> None:
     ],
 )
 @pytest.mark.parametrize("profile", PROFILES)
-def test_what_json_cannot_carry_is_an_error_that_names_it(
+def test_encoder_names_unrepresentable_value(
     process: dict[str, Any], reported: str, profile: sonar.WriteProfile
 ) -> None:
-    """Nothing is written that could not be read again."""
+    """Only decodable envelopes are written."""
     with pytest.raises(EncodeError, match=reported.replace("[", r"\[").replace("]", r"\]")):
         sonar.encode(sample(**process), profile=profile)
 
 
-def test_an_envelope_has_data_or_errors() -> None:
-    """Never both, never neither."""
+def test_encoder_requires_either_data_or_errors() -> None:
     error = one(examples.ERROR)
     for envelope in (sonar.Envelope(), replace(one(examples.SAMPLE), errors=error.errors)):
         with pytest.raises(EncodeError, match="either data or errors"):
@@ -242,20 +241,19 @@ def test_an_envelope_has_data_or_errors() -> None:
 
 
 @pytest.mark.parametrize("path", [("data", "nowhere", "x"), ("meta", "producer", 3)])
-def test_an_unknown_field_needs_its_place(path: tuple[str, ...]) -> None:
-    """It is not dropped where there is none."""
-    with pytest.raises(EncodeError, match="no object or array there"):
+def test_encoder_rejects_unknown_field_without_parent(path: tuple[str, ...]) -> None:
+    """It is not dropped silently."""
+    with pytest.raises(EncodeError, match="unknown field without its parent"):
         sonar.encode(replace(one(examples.CLUSTER), unknown={path: 1}))
 
 
-def test_an_unknown_field_must_be_json() -> None:
-    """As everything else."""
+def test_encoder_rejects_unknown_field_that_is_not_json() -> None:
     with pytest.raises(EncodeError, match="unknown field"):
         sonar.encode(replace(one(examples.CLUSTER), unknown={("x",): object()}))
 
 
-def test_what_sonars_numbers_cannot_say_is_an_error() -> None:
-    """An infinite state, and a limit whose seconds are beyond 64 bits."""
+def test_profile_sonar_rejects_unrepresentable_numbers() -> None:
+    """An infinite state, and a limit in seconds beyond 64 bits."""
     gpus = (sonar.SampleGpu(uuid="g", performance_state=sonar.INFINITE),)
     attributes = sonar.SampleAttributes(
         "2025-04-07T14:17:11Z", "fox", "c1", sonar.SampleSystem(gpus=gpus)
@@ -274,10 +272,10 @@ def test_what_sonars_numbers_cannot_say_is_an_error() -> None:
     st.sampled_from(["sonar", "ccpipe"]),
     st.sampled_from(["0.19.0", "1.0.0+sonar", "1.0.0+x-spec", "1.0.0+a+spec", "+spec"]),
 )
-def test_auto_reads_back_what_spec_and_sonar_write(
+def test_auto_decodes_output_of_spec_and_sonar(
     envelope: sonar.Envelope, producer: str, version: str
 ) -> None:
-    """Whoever the producer is: where it implies other numbers, the version says so."""
+    """For any producer: a suffix to the version marks other numbers."""
     meta = sonar.MetadataObject(producer, version)
     envelope = replace(envelope, meta=meta)
     for profile in ("spec", "sonar"):
@@ -291,8 +289,8 @@ def test_auto_reads_back_what_spec_and_sonar_write(
         assert again == sonar.encode(envelope).replace(b'Z"', b'+00:00"')
 
 
-def test_only_what_would_be_misread_is_marked() -> None:
-    """A version stays as it is where the producer implies how numbers and times are written."""
+def test_encoder_marks_version_only_if_needed() -> None:
+    """The version is unchanged if the producer implies the encoding."""
     jobs = one(examples.JOBS)
     ours = replace(jobs, meta=sonar.MetadataObject("ccpipe", "0.1.0"))
     versions = [
@@ -307,10 +305,10 @@ def test_only_what_would_be_misread_is_marked() -> None:
 
 @settings(max_examples=60)
 @given(envelopes, st.sampled_from(["ccpipe", "sonar"]))
-def test_every_profile_writes_what_a_strict_decoder_accepts(
+def test_strict_decoder_accepts_output_of_every_profile(
     envelope: sonar.Envelope, producer: str
 ) -> None:
-    """If the envelope breaks no rule itself, and without being told the profile."""
+    """If the envelope is valid, and without selecting the profile."""
     envelope = replace(envelope, meta=replace(envelope.meta, producer=producer))
     for profile in PROFILES:
         try:

@@ -1,4 +1,4 @@
-"""A batch of envelopes: what it knows of the payloads it came from, and its dead letters."""
+"""``Envelopes``: size, rejected parts, dead letters and Arrow table."""
 
 from datetime import UTC, datetime
 
@@ -20,8 +20,8 @@ def batch() -> Envelopes:
     return decode(PAYLOAD)
 
 
-def test_it_is_a_list_that_knows_its_size_and_what_was_rejected() -> None:
-    """Each rejected item has its reason, its bytes and its place in the payload."""
+def test_batch_is_list_with_size_and_rejected() -> None:
+    """Each rejected item has its reason, bytes and position in the payload."""
     made = batch()
     assert (made.name, len(made), made.size) == ("envelopes", 2, len(PAYLOAD))
     (bad,) = made.rejected
@@ -30,16 +30,16 @@ def test_it_is_a_list_that_knows_its_size_and_what_was_rejected() -> None:
     assert bad.offset == PAYLOAD.index(b'{"data":7}')
 
 
-def test_all_broken_rules_are_one_reason() -> None:
-    """Joined by semicolons."""
+def test_reason_joins_all_broken_rules() -> None:
+    """With semicolons."""
     broken = examples.CLUSTER.replace("fox.educloud.no", "").replace('"normal"', '""')
     (bad,) = decode(broken.encode(), strict=True).rejected
     assert bad.reason == "; ".join(map(str, bad.problems))
     assert len(bad.problems) == 2
 
 
-def test_an_original_is_json_or_the_record_as_python_shows_it() -> None:
-    """A dead letter holds what can be decoded again, else at least all that was there."""
+def test_original_is_json_or_repr() -> None:
+    """The ``repr()`` keeps the contents of an envelope that cannot be encoded."""
     made = batch()
     assert decode(made.original(1)) == [made[1]]
     assert not made.original(1).endswith(b"\n")
@@ -49,8 +49,8 @@ def test_an_original_is_json_or_the_record_as_python_shows_it() -> None:
     assert b"\\ud800" in Envelopes([odd]).original(0)
 
 
-def test_columns_are_the_fields_of_the_data() -> None:
-    """Those of all types beside each other; what an envelope lacks is null."""
+def test_table_has_columns_for_fields_of_data() -> None:
+    """Of all types together; missing fields are null."""
     envelopes = decode((TEST_DATA / "sonar/recorded.json").read_bytes())
     table = envelopes.to_arrow()
     assert table.column_names[:4] == list(FIRST)
@@ -65,8 +65,8 @@ def test_columns_are_the_fields_of_the_data() -> None:
     assert error["type"] is None
 
 
-def test_every_type_has_a_table() -> None:
-    """Alone, and all together."""
+def test_every_type_has_table() -> None:
+    """Alone and together."""
     for text in (*examples.ALL, "\n".join(examples.ALL)):
         envelopes = decode(text.encode())
         table = envelopes.to_arrow()
@@ -75,14 +75,14 @@ def test_every_type_has_a_table() -> None:
         assert len(table) == len(envelopes)
 
 
-def test_without_envelopes_the_table_is_empty() -> None:
-    """It has the columns of every table."""
+def test_table_without_envelopes_is_empty() -> None:
+    """It has the common columns."""
     table = Envelopes().to_arrow()
     assert (len(table), table.column_names) == (0, list(FIRST))
 
 
-def test_a_time_that_arrow_cannot_hold_is_an_error() -> None:
-    """With the column."""
+def test_table_rejects_time_beyond_range_of_arrow() -> None:
+    """The error names the column."""
     text = examples.CLUSTER.replace(examples.CLUSTER.split('"time":"')[1][:4], "9999", 1)
     with pytest.raises(DataError, match="column time: "):
         decode(text.encode()).to_arrow()

@@ -1,4 +1,4 @@
-"""The names of files in Jobanalyzer's tree."""
+"""Paths in Jobanalyzer's tree."""
 
 from datetime import date
 from pathlib import Path
@@ -29,8 +29,8 @@ def sample(
         (CLUSTER, "fox.educloud.no/2025/04/01/0+cluzter-slurm.json"),
     ],
 )
-def test_each_type_has_its_file(text: str, path: str) -> None:
-    """Named by type and node, in the directory of the day in UTC, not in local time."""
+def test_path_follows_type_node_and_day(text: str, path: str) -> None:
+    """In the directory of the day in UTC, not in local time."""
     assert str(path_of(one(text))) == path
     assert str(path_of(one(text), cluster_directories=False)) == path.partition("/")[2]
 
@@ -52,15 +52,15 @@ def test_each_type_has_its_file(text: str, path: str) -> None:
         (sample(node="ä" * 200), "node: "),
     ],
 )
-def test_what_has_no_file(envelope: Envelope, reason: str) -> None:
-    """Is named, and cannot leave the tree."""
+def test_path_is_rejected_for_invalid_envelope(envelope: Envelope, reason: str) -> None:
+    """The error names the field; no path leaves the tree."""
     with pytest.raises(EncodeError, match=reason):
         path_of(envelope)
 
 
 @given(st.text(), st.text())
-def test_no_name_leaves_the_tree(cluster: str, node: str) -> None:
-    """Whatever cluster and node say, the path has its five parts below the root."""
+def test_path_stays_in_tree_for_any_name(cluster: str, node: str) -> None:
+    """It has five parts below the root."""
     try:
         path = path_of(sample(cluster=cluster, node=node))
     except EncodeError:
@@ -70,8 +70,8 @@ def test_no_name_leaves_the_tree(cluster: str, node: str) -> None:
     assert path.parts[0] == cluster
 
 
-def test_only_envelopes_files_are_listed(tmp_path: Path) -> None:
-    """Older formats, other files and days that are none are left out."""
+def test_listing_has_only_envelope_files(tmp_path: Path) -> None:
+    """Older formats, other files and invalid days are ignored."""
     for name in (
         "fox/2025/02/20/0+sample-n1.json",
         "fox/2025/02/20/0+cluzter-slurm.json",

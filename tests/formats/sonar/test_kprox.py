@@ -1,4 +1,4 @@
-"""The stream for Sonar's Kafka proxy: cut into messages, in bounded memory for any bytes."""
+"""The stream for Sonar's Kafka proxy: split into messages, in bounded memory."""
 
 import contextlib
 import json
@@ -30,9 +30,7 @@ def feed_in_blocks(decoder: KproxDecoder, stream: bytes, size: int) -> list[byte
 @given(
     st.lists(st.tuples(st.binary(max_size=100), st.integers(0, 3)), max_size=5), st.integers(1, 50)
 )
-def test_decoder_yields_data_whatever_the_blocks(
-    messages: list[tuple[bytes, int]], size: int
-) -> None:
+def test_decoder_yields_data_for_any_blocks(messages: list[tuple[bytes, int]], size: int) -> None:
     """Each control object is checked before its data; newlines between messages do not matter."""
     stream = b"".join(
         b"\n" * blank + control_of(data, **{"sasl-user": f"u{number}"}) + data
@@ -56,8 +54,7 @@ def test_decoder_reads_control_object_of_sonar() -> None:
 
 
 @given(st.binary(max_size=300), st.integers(1, 50))
-def test_decoder_reads_or_refuses_any_bytes(stream: bytes, size: int) -> None:
-    """Nothing else happens."""
+def test_decoder_reads_or_rejects_any_bytes(stream: bytes, size: int) -> None:
     with contextlib.suppress(DataError):
         feed_in_blocks(KproxDecoder(LARGEST, lambda _: None), stream, size)
 
@@ -71,18 +68,18 @@ def test_decoder_reads_or_refuses_any_bytes(stream: bytes, size: int) -> None:
         (b'{"topic":"t"}\n', DataError, "missing required field `data-size`"),
         (b'{"topic":"t","data-size":-1}\n', DataError, "data-size -1"),
         (b'{"topic":"\xff","data-size":1}\n', DataError, "control object 1"),
-        (control_of(b"abc") + b"ab", DataError, "cut off in message 1"),
-        (b'{"topic":"t"', DataError, "cut off in message 1"),
+        (control_of(b"abc") + b"ab", DataError, "truncated in message 1"),
+        (b'{"topic":"t"', DataError, "truncated in message 1"),
     ],
 )
-def test_decoder_names_what_is_wrong(stream: bytes, error: type[DataError], reason: str) -> None:
-    """Where, and what was expected."""
+def test_decoder_rejects_invalid_stream(stream: bytes, error: type[DataError], reason: str) -> None:
+    """With position and expectation."""
     with pytest.raises(error, match=reason.replace("[", "\\[")):
         feed_in_blocks(KproxDecoder(LARGEST, lambda _: None), stream, 7)
 
 
 def test_decoder_checks_message_before_its_data_arrive() -> None:
-    """A sender without a right to is refused at the first line."""
+    """An unauthorized sender is rejected at the first line."""
 
     def refuse(_: KproxControl) -> None:
         raise PermissionError

@@ -31,8 +31,8 @@ def read(text: str | bytes, size: int = 2**20) -> Envelopes:
     return Envelopes.concat(parts)
 
 
-def test_records_of_one_node_and_time_are_one_sample() -> None:
-    """With the loads and cards that one of them carries."""
+def test_decoder_joins_records_of_node_and_time_to_sample() -> None:
+    """Loads and GPUs come from the one record that has them."""
     envelopes = read(SAMPLES)
     assert envelopes.rejected == []
     first, second = [envelope.data.attributes for envelope in envelopes]  # type: ignore[union-attr]
@@ -48,8 +48,8 @@ def test_records_of_one_node_and_time_are_one_sample() -> None:
     assert second.time == "2025-02-27T01:05:01+01:00"
 
 
-def test_a_job_that_comes_again_begins_another_envelope() -> None:
-    """Records have no time of their own; errors stand alone."""
+def test_decoder_begins_envelope_at_repeated_job() -> None:
+    """Job records have no time; errors are separate envelopes."""
     envelopes = read(JOBS)
     assert envelopes.rejected == []
     assert [len(e.data.attributes.slurm_jobs) for e in envelopes[:2] if e.data] == [2, 1]  # type: ignore[union-attr]
@@ -62,17 +62,17 @@ def test_a_job_that_comes_again_begins_another_envelope() -> None:
     [
         (b"v=1,host=c1,cmd=x", "time is missing"),
         (b"v=1,time=2025-02-27T01:00:01+01:00,host=c1,cmd=x,pid=-1", "pid: expected an integer"),
-        (b"v=1,time=2025-02-27T01:00:01+01:00,host=c1,cmd=x,pid=1,pid=2", "'pid' is there twice"),
+        (b"v=1,time=2025-02-27T01:00:01+01:00,host=c1,cmd=x,pid=1,pid=2", "duplicate field 'pid'"),
         (b"v=1,time=2025-02-27T01:00:01+01:00,host=c1,cmd=x,cpu%=nan", "cpu%: expected a number"),
         (b"v=1,time=2025-02-27T01:00:01+01:00,host=c1,cmd=x,load=01", "load: expected numbers"),
         (b"v=1,time=2025-02-27T01:00:01+01:00,host=c1,cmd=x,", "expected name=value, got ''"),
         (b'v=1,"time=2025', "not CSV: "),
         (b"v=\xff", "not valid UTF-8"),
-        (b"2022-07-01T07:00:02.1+00:00,ml1,64,ann,7,python,50.5,1024", "Sonar wrote before 0.7"),
+        (b"2022-07-01T07:00:02.1+00:00,ml1,64,ann,7,python,50.5,1024", "without names"),
     ],
 )
-def test_a_bad_line_costs_that_line(line: bytes, reason: str) -> None:
-    """It is named with its number, place and bytes; its neighbours make their sample."""
+def test_decoder_rejects_only_bad_line(line: bytes, reason: str) -> None:
+    """With number, position and bytes; other lines still form their sample."""
     first, *rest = SAMPLES.encode().splitlines(keepends=True)
     envelopes = read(first + line + b"\r\n" + b"".join(rest))
     (bad,) = envelopes.rejected
@@ -81,8 +81,8 @@ def test_a_bad_line_costs_that_line(line: bytes, reason: str) -> None:
     assert envelopes == read(SAMPLES)
 
 
-def test_a_time_that_cannot_be_read_costs_the_sample() -> None:
-    """All its lines are kept."""
+def test_decoder_rejects_sample_with_invalid_time() -> None:
+    """The dead letter has all its lines."""
     line = b"v=1,time=noon,host=c1,cmd=x"
     envelopes = read(line + b",pid=1\n" + line + b",pid=2\n")
     (bad,) = envelopes.rejected
@@ -92,23 +92,22 @@ def test_a_time_that_cannot_be_read_costs_the_sample() -> None:
 
 
 @given(st.sampled_from([SAMPLES, JOBS]), st.integers(1, 60))
-def test_blocks_make_no_difference(text: str, size: int) -> None:
-    """Wherever a stream is cut."""
+def test_decoder_accepts_blocks_of_any_size(text: str, size: int) -> None:
     whole, pieces = read(text), read(text, size)
     assert (pieces, pieces.rejected) == (whole, whole.rejected)
 
 
 @given(st.lists(st.sampled_from([*SAMPLES.split(","), b"", b"\n", b'"', b"\xff"]) | st.binary()))
-def test_any_bytes_give_envelopes_or_named_errors(pieces: list[str | bytes]) -> None:
-    """Nothing raises, and what is rejected begins in the stream where it says."""
+def test_decoder_decodes_or_rejects_any_bytes(pieces: list[str | bytes]) -> None:
+    """Rejected parts are in the stream at the reported position."""
     raw = b",".join(p.encode() if isinstance(p, str) else p for p in pieces)
     for bad in read(raw).rejected:
         assert raw[bad.offset :].startswith(bad.original.partition(b"\n")[0])
         assert bad.line == raw.count(b"\n", 0, bad.offset) + 1
 
 
-def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sample without end comes in parts, a line without end is rejected in parts."""
+def test_decoder_splits_endless_samples_and_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded."""
     monkeypatch.setattr(csv, "MAX_RECORDS", 2)
     line = SAMPLES.splitlines()[2] + "\n"
     assert [len(e.data.attributes.jobs[0].processes) for e in read(5 * line)] == [2, 2, 1]  # type: ignore[union-attr]
@@ -129,6 +128,6 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         (b"", False),
     ],
 )
-def test_csv_is_told_from_json(start: bytes, expected: bool) -> None:
-    """By how it begins."""
+def test_csv_is_distinguished_from_json(start: bytes, expected: bool) -> None:
+    """By the first bytes."""
     assert is_csv(start) == expected

@@ -1,4 +1,4 @@
-"""What old programs wrote is what new ones write: flat objects, other names, sacct's columns."""
+"""Older layouts: flat objects, renamed fields, sacct's columns."""
 
 import json
 from typing import Any
@@ -40,8 +40,8 @@ SAMPLE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_a_sample() -> None:
-    """Processes by job; one without a job stands alone; cards share what a process does evenly."""
+def test_old_sample_is_converted() -> None:
+    """Processes are grouped by job, without one separate; GPUs share a process's usage evenly."""
     envelope = one(json.dumps(SAMPLE))
     assert (envelope.meta.producer, envelope.meta.version) == ("sonar", "0.13.200")
     sample = envelope.data.attributes
@@ -65,14 +65,14 @@ def test_a_sample() -> None:
 
 
 @pytest.mark.parametrize("profile", ["auto", "spec", "sonar"])
-def test_a_performance_state_is_what_it_says(profile: str) -> None:
-    """Whatever numbers the reader expects: the old format has none of both."""
+def test_old_performance_state_is_converted_for_any_profile(profile: str) -> None:
+    """The old format uses neither number encoding."""
     envelope = one(json.dumps(SAMPLE), profile=profile)
     assert envelope.data.attributes.system.gpus[0].performance_state == ExtendedUint(8)
 
 
-def test_a_node() -> None:
-    """Processors are read off the description where their number agrees."""
+def test_old_node_is_converted() -> None:
+    """The description gives the CPUs if their number agrees."""
     node = {
         "timestamp": "2025-03-01T00:00:01+01:00", "hostname": "ml1", "cpu_cores": 56, "mem_gb": 125,
         "description": "2x14 (hyperthreaded) Intel(R) Xeon(R) Gold 5120, 125 GiB, 3x RTX @ 11GiB",
@@ -90,8 +90,8 @@ def test_a_node() -> None:
     assert odd.unknown["data", "attributes", "cpu_cores"] == 55
 
 
-def test_jobs() -> None:
-    """With sacct's columns; they are dated by the latest time that they mention."""
+def test_old_jobs_are_converted() -> None:
+    """With sacct's columns; their time is the latest one in any job."""
     job = {"JobID": "7", "JobIDRaw": "7", "State": "COMPLETED", "TimelimitRaw": "90",
            "Submit": "2025-03-08T13:49:06+01:00", "Start": "2025-03-08T18:00:00+01:00",
            "End": "2025-03-08T17:30:00+00:00"}  # fmt: skip
@@ -101,15 +101,13 @@ def test_jobs() -> None:
     assert (read.job_id, read.job_state, read.time_limit) == (7, "COMPLETED", ExtendedUint(90))
 
 
-def test_errors() -> None:
-    """They become an envelope of errors."""
+def test_old_errors_are_converted() -> None:
     envelope = one('{"v":"0.13.0","error":"No can do","timestamp":"2025-03-08T13:49:06+01:00"}')
     (error,) = envelope.errors
     assert (error.detail, error.time) == ("No can do", "2025-03-08T13:49:06+01:00")
 
 
-def test_a_strict_decoder_refuses_the_old_format() -> None:
-    """The specification does not know it."""
+def test_strict_decoder_rejects_old_format() -> None:
     assert "$.samples" in {
         problem.path for problem in bad(json.dumps(SAMPLE), strict=True).problems
     }
@@ -132,14 +130,13 @@ values = st.recursive(
 
 
 @given(values)
-def test_any_value_gives_an_envelope_or_names_what_is_wrong(value: Any) -> None:
-    """No shape breaks it."""
+def test_decoder_decodes_or_rejects_any_old_object(value: Any) -> None:
     decoded = decode(json.dumps(value).encode())
     assert len(decoded) + len(decoded.rejected) >= 1
 
 
-def test_columns_that_were_renamed() -> None:
-    """Those of a node, of processes, and of the array of jobs."""
+def test_renamed_fields_are_read() -> None:
+    """Of a node, of processes, and of the array of jobs."""
     tree = json.loads(examples.SYSINFO)
     attributes = tree["data"]["attributes"]
     attributes["os"] = attributes.pop("os_name")
@@ -151,16 +148,16 @@ def test_columns_that_were_renamed() -> None:
     assert one(examples.JOBS.replace("slurm_jobs", "slurm-jobs")) == one(examples.JOBS)
 
 
-def test_null_means_missing() -> None:
-    """Go's own encoder writes it for what is not there."""
+def test_null_is_read_as_missing() -> None:
+    """Go's encoder writes it for missing values."""
     text = examples.SAMPLE.replace('"fan":37', '"fan":null').replace("}}}", '}},"errors":null}')
     without = examples.SAMPLE.replace('"fan":37,', "")
     assert one(text) == one(without)
 
 
 @pytest.mark.parametrize("old", ['"jobs":3', '"jobs":[3,[]]', '"jobs":[{"processes":7}]'])
-def test_no_shape_breaks_it(old: str) -> None:
-    """What is no array of objects is told by the types."""
+def test_decoder_rejects_unexpected_shapes(old: str) -> None:
+    """Anything but an array of objects breaks the type."""
     payload = '{"meta":{},"data":{"type":"sample","attributes":{"os":1,' + old + "}}}"
     assert decode(payload.encode()).rejected[0].path.startswith("$.data.attributes.jobs")
 
@@ -172,16 +169,16 @@ WRAPPED = (
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_sonars_standard_output_is_unwrapped(strict: bool) -> None:
-    """Its daemon without a sink writes each envelope as the value of an object with its topic."""
+def test_decoder_unwraps_output_of_sonar_daemon(strict: bool) -> None:
+    """Without a sink it writes each envelope as the value of an object with its topic."""
     payload = "".join(WRAPPED % text for text in examples.ALL).encode()
     decoded = decode(payload, strict=strict)
     assert decoded.rejected == []
     assert decoded == [one(text) for text in examples.ALL]
 
 
-def test_a_bad_envelope_in_its_wrapping_costs_no_other() -> None:
-    """Also where the wrapping is cut off: reading goes on at the next one."""
+def test_decoder_rejects_only_bad_wrapped_envelope() -> None:
+    """Also if the wrapping is truncated."""
     broken = WRAPPED % changed(examples.SYSINFO, "data.attributes.sockets", "two")
     payload = broken + (WRAPPED % examples.SAMPLE)[:300] + "\n" + WRAPPED % examples.ERROR
     decoded = decode(payload.encode())
@@ -223,8 +220,8 @@ def envelope_of(*jobs: dict[str, Any]) -> str:
     return changed(text, "data.attributes.slurm_jobs", list(jobs))
 
 
-def test_saccts_columns_go_to_the_fields_of_today() -> None:
-    """Numbers, times, volumes, durations and lists of nodes are read."""
+def test_columns_of_sacct_move_to_current_fields() -> None:
+    """Numbers, times, sizes, durations and node lists."""
     envelope = one(envelope_of(OLD_JOB))
     assert envelope.unknown == {}
     assert envelope.data.attributes.slurm_jobs[0] == SlurmJob(
@@ -256,8 +253,8 @@ def test_saccts_columns_go_to_the_fields_of_today() -> None:
     )
 
 
-def test_minutes_stay_minutes_whoever_reads() -> None:
-    """Sacct's limit is in minutes, also where Sonar's own numbers are expected."""
+def test_limit_of_sacct_is_in_minutes_for_any_profile() -> None:
+    """Also if the profile has seconds."""
     for profile in ("spec", "sonar"):
         job = one(envelope_of(OLD_JOB), profile=profile).data.attributes.slurm_jobs[0]
         assert job.time_limit == ExtendedUint(20160)
@@ -277,14 +274,14 @@ def test_minutes_stay_minutes_whoever_reads() -> None:
         ("AveCPU", "1:2:3:4"),
     ],
 )
-def test_what_cannot_be_read_stays_where_it_is(name: str, value: str) -> None:
-    """Nothing is lost, and nothing becomes zero unseen."""
+def test_unparsable_column_stays_unknown_field(name: str, value: str) -> None:
+    """Nothing is lost or silently set to zero."""
     envelope = one(envelope_of({**OLD_JOB, name: value}))
     assert envelope.unknown == {("data", "attributes", "slurm_jobs", 0, name): value}
 
 
-def test_a_number_that_is_none_stays_too() -> None:
-    """Without it the job has no number: a strict reader says so, a tolerant one keeps it."""
+def test_invalid_job_number_stays_unknown_field() -> None:
+    """A strict decoder rejects such a job, a tolerant one keeps it."""
     envelope = one(envelope_of({**OLD_JOB, "JobID": "x"}))
     assert envelope.data.attributes.slurm_jobs[0].job_id == 0
     assert envelope.unknown[("data", "attributes", "slurm_jobs", 0, "JobID")] == "x"

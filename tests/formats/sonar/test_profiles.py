@@ -1,4 +1,4 @@
-"""Profiles: whose numbers are read and written, and the mark that says so."""
+"""Profiles: encodings of numbers, and their mark in the version."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.formats.sonar import examples
 from tests.formats.sonar.examples import changed, one
 
 
-def test_the_profile_sonar_reads_sonars_numbers() -> None:
+def test_profile_sonar_reads_numbers_of_sonar() -> None:
     """``time_limit`` in seconds, ``performance_state`` v+1, so that 1 is P0."""
     jobs = one(examples.JOBS, profile="sonar").data.attributes.slurm_jobs
     assert jobs[0].time_limit == ExtendedUint(20160)
@@ -35,10 +35,10 @@ def test_the_profile_sonar_reads_sonars_numbers() -> None:
         ("sonar", "0.19.0+spec", 1209600),
     ],
 )
-def test_auto_reads_numbers_by_the_producer_and_the_versions_mark(
+def test_auto_reads_numbers_by_producer_and_version(
     producer: str, version: str, minutes: int
 ) -> None:
-    """Every Sonar writes seconds; a mark says where an encoder wrote otherwise, and is removed."""
+    """Every Sonar writes seconds; a suffix to the version overrides that, and is removed."""
     text = changed(changed(examples.JOBS, "meta.producer", producer), "meta.version", version)
     for given_text in (text, changed(text, "zzz", 1)):
         envelope = one(given_text)
@@ -48,8 +48,8 @@ def test_auto_reads_numbers_by_the_producer_and_the_versions_mark(
 
 
 @given(st.integers(2**64 - 3, 2**64 - 1))
-def test_the_greatest_numbers_do_not_break_a_profile(number: int) -> None:
-    """Any bytes give values or named errors."""
+def test_profiles_accept_or_reject_largest_numbers(number: int) -> None:
+    """Without other exceptions."""
     text = changed(examples.SAMPLE, "data.attributes.system.gpus.0.performance_state", number)
     assert one(text, profile="sonar").data.attributes.system.gpus[0].performance_state.value > 2**63
 
@@ -60,10 +60,10 @@ def test_the_greatest_numbers_do_not_break_a_profile(number: int) -> None:
     st.sampled_from(["spec", "sonar"]),
     st.booleans(),
 )
-def test_a_mark_is_understood_and_removed(
+def test_mark_is_obeyed_and_removed(
     producer: str, version: str, numbers: Any, needed: bool
 ) -> None:
-    """Whatever the version looks like."""
+    """For any version."""
     meta = MetadataObject(producer, version)
     marked = mark(meta, numbers, needed=needed)
     assert unmark(marked) == meta

@@ -1,4 +1,4 @@
-"""The rules beyond the types: what a strict decoder refuses, and where."""
+"""Rules beyond the types, as a strict decoder checks them."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from tests.formats.sonar.examples import bad, changed, one
 from tests.paths import TEST_DATA
 
 
-def test_a_strict_decoder_accepts_what_sonar_itself_writes() -> None:
-    """+00:00 for Z and who cancelled a job, where Sonar is the producer or the profile says so."""
+def test_strict_decoder_accepts_deviations_of_sonar() -> None:
+    """+00:00 for Z and "CANCELLED by", if the producer or the profile is Sonar."""
     cancelled = changed(
         examples.JOBS, "data.attributes.slurm_jobs.0.job_state", "CANCELLED by 1000"
     )
@@ -38,7 +38,7 @@ RULES = [
     (examples.SAMPLE, "data.attributes.node", "-a", "Hostname"),
     (examples.SAMPLE, "data.attributes.node", "nød", "Hostname"),
     (examples.SAMPLE, "data.attributes.jobs.1.user", "", "NonemptyString"),
-    (examples.SAMPLE, "data.attributes.jobs.0.job", 0, "must not be zero where epoch is zero"),
+    (examples.SAMPLE, "data.attributes.jobs.0.job", 0, "must not be zero if epoch is zero"),
     (examples.SAMPLE, "data.attributes.system.gpus.0.uuid", "", "NonemptyString"),
     (examples.SYSINFO, "data.attributes.sockets", 0, "NonzeroUint"),
     (examples.SYSINFO, "data.attributes.distances", [[10], [10, 11]], "square"),
@@ -47,8 +47,8 @@ RULES = [
     (examples.SAMPLE, "meta.format", 1, "must be 0"),
     (examples.SAMPLE, "meta.version", "0.19", "semantic version"),
     (examples.SAMPLE, "meta.version", "1.02.3", "semantic version"),
-    (examples.JOBS, "data.attributes.slurm_jobs.1.array_task_id", 3, "zero where array_job_id is"),
-    (examples.JOBS, "data.attributes.slurm_jobs.0.het_job_offset", 3, "zero where het_job_id is"),
+    (examples.JOBS, "data.attributes.slurm_jobs.1.array_task_id", 3, "zero if array_job_id is"),
+    (examples.JOBS, "data.attributes.slurm_jobs.0.het_job_offset", 3, "zero if het_job_id is"),
     (examples.JOBS, "data.attributes.slurm_jobs.0.nodes", ["c1", "None assigned"], "of nodes"),
     (examples.JOBS, "data.attributes.slurm_jobs.0.end_time", "soon", "OptionalTimestamp"),
     (examples.JOBS, "data.attributes.slurm_jobs.0.job_state", "CANCELED by 3", "one of PENDING"),
@@ -63,7 +63,7 @@ RULES = [
 
 
 @pytest.mark.parametrize(("text", "path", "value", "rule"), RULES)
-def test_a_strict_decoder_names_path_rule_and_value(
+def test_strict_decoder_reports_path_rule_and_value(
     text: str, path: str, value: Any, rule: str
 ) -> None:
     """Each rule of the specification, broken once."""
@@ -77,7 +77,7 @@ def test_a_strict_decoder_names_path_rule_and_value(
         assert problem.value == value
 
 
-def test_a_strict_decoder_accepts_recorded_output_of_sonar() -> None:
+def test_strict_decoder_accepts_recorded_output_of_sonar() -> None:
     """A sample, a sysinfo and errors of Sonar 0.19.0-devel (335b157), of 22 November 2026.
 
     A recording: no package brings Sonar, so tests cannot run it.
@@ -95,8 +95,7 @@ def test_a_strict_decoder_accepts_recorded_output_of_sonar() -> None:
     assert len(refused.rejected) == 3
 
 
-def test_a_strict_decoder_tells_all_problems_of_an_envelope() -> None:
-    """One does not hide the other."""
+def test_strict_decoder_reports_all_problems_of_envelope() -> None:
     broken = changed(examples.JOBS, "data.attributes.slurm_jobs.0.job_id", 0)
     broken = changed(broken, "data.attributes.time", "")
     broken = changed(broken, "data.attributes.software", [])
@@ -115,16 +114,15 @@ def test_a_strict_decoder_tells_all_problems_of_an_envelope() -> None:
         ('{"meta":', '{"meta":{},"meta":', "$.meta"),
     ],
 )
-def test_keys_of_an_object_are_unique(old: str, new: str, path: str) -> None:
-    """Of two values JSON says nothing; a tolerant decoder takes the last, as Go's does."""
+def test_strict_decoder_rejects_duplicate_keys(old: str, new: str, path: str) -> None:
+    """A tolerant decoder uses the last value, like Go; JSON leaves it open."""
     text = examples.SAMPLE.replace(old, new, 1)
     problem = bad(text, strict=True).problems[0]
     assert (problem.path, problem.rule) == (path, "key must not be repeated")
     assert one(text) == one(examples.SAMPLE)
 
 
-def test_keys_of_attributes_are_unique() -> None:
-    """A unique key within the array."""
+def test_strict_decoder_rejects_duplicate_attributes() -> None:
     pairs = [{"key": "k", "value": "1"}, {"key": "k"}]
     assert bad(changed(examples.ERROR, "meta.attrs", pairs), strict=True).path == (
         "$.meta.attrs[1].key"
@@ -141,6 +139,5 @@ def test_keys_of_attributes_are_unique() -> None:
             ['"errors"', ""]), "must not have both data and errors"),
     ],
 )  # fmt: skip
-def test_data_and_errors_exclude_each_other(text: str, rule: str, strict: bool) -> None:
-    """One of them is there, and the other is not."""
+def test_decoder_requires_either_data_or_errors(text: str, rule: str, strict: bool) -> None:
     assert rule in {problem.rule for problem in bad(text, strict=strict).problems}

@@ -1,4 +1,4 @@
-"""A stream of envelopes: one after the other, whatever stands between them, in bounded memory."""
+"""Decoder of a stream of envelopes, with garbage in between, in bounded memory."""
 
 import resource
 from pathlib import Path
@@ -31,8 +31,8 @@ def both(decoded: Envelopes) -> tuple[list[Envelope], list[RejectedEnvelope]]:
 
 
 @pytest.mark.parametrize("between", [b"\n", b"", b"\n\n \t\r\n", b" "])
-def test_values_stand_one_after_the_other(between: bytes) -> None:
-    """On lines of their own, or not, pretty-printed or not."""
+def test_decoder_reads_concatenated_values(between: bytes) -> None:
+    """On separate lines or not, pretty-printed or not."""
     for pretty in (False, True):
         values = [msgspec.json.format(good, indent=2) if pretty else good for good in GOOD]
         decoded = decode(between.join(values))
@@ -41,8 +41,8 @@ def test_values_stand_one_after_the_other(between: bytes) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1000, 10**6])
-def test_blocks_may_be_cut_anywhere(size: int) -> None:
-    """The result is that of the whole, with all its places."""
+def test_decoder_accepts_blocks_of_any_size(size: int) -> None:
+    """Result and positions equal those for the whole payload."""
     bad = [
         b'{"meta":{"producer":"s',
         b"garbage",
@@ -60,16 +60,16 @@ def test_blocks_may_be_cut_anywhere(size: int) -> None:
 
 
 @pytest.mark.parametrize("spaces", [0, 24, 25, 60, 100])
-def test_decoder_finds_the_same_envelopes_in_blocks_when_garbage_precedes_them(spaces: int) -> None:
-    """However much white space an envelope begins with."""
+def test_decoder_finds_envelopes_after_garbage_in_blocks(spaces: int) -> None:
+    """For any amount of white space at the start of an envelope."""
     payload = b"\x03{" + b"\t" * spaces + GOOD[0].lstrip()[1:]
     whole = decode(payload)
     differ = {n for n in range(1, 200) if both(in_blocks(payload, n)) != both(whole)}
     assert differ == set()
 
 
-def test_an_envelope_is_there_as_soon_as_it_is_complete() -> None:
-    """A reader of a live stream waits neither for the next one nor for a line's end."""
+def test_decoder_returns_envelope_as_soon_as_complete() -> None:
+    """Without waiting for the next one or a line end."""
     decoder = Decoder()
     assert decoder.feed(GOOD[0] + b"\n") == [ENVELOPES[0]]
     assert decoder.feed(GOOD[1]) == [ENVELOPES[1]]
@@ -94,7 +94,7 @@ BROKEN = [
     (b"null", "expected '{'"),
     (b'["a"]', "expected '{'"),
     (b"\x1e", "expected '{'"),
-    (b"\xef\xbb\xbf", "a byte order mark"),
+    (b"\xef\xbb\xbf", "byte order mark"),
     (b"\x00\x00", "expected '{'"),
     (b"#comment", "expected '{'"),
 ]
@@ -102,8 +102,8 @@ BROKEN = [
 
 @pytest.mark.parametrize(("bad", "rule"), BROKEN)
 @pytest.mark.parametrize("pretty", [False, True])
-def test_a_bad_value_costs_itself(bad: bytes, rule: str, pretty: bool) -> None:
-    """The good ones before and after it are read; it is told with line, offset and bytes."""
+def test_decoder_rejects_only_bad_value(bad: bytes, rule: str, pretty: bool) -> None:
+    """With line, offset and bytes; the envelopes around it are read."""
     after = msgspec.json.format(GOOD[2], indent=2) if pretty else GOOD[2]
     decoded = decode(GOOD[0] + b"\n" + bad + b"\n" + after + b"\n" + GOOD[3])
     assert decoded == [ENVELOPES[0], ENVELOPES[2], ENVELOPES[3]]
@@ -117,31 +117,30 @@ def test_a_bad_value_costs_itself(bad: bytes, rule: str, pretty: bool) -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_byte_order_mark_costs_only_itself(strict: bool) -> None:
-    """Go's reader refuses the whole file; the envelope behind the mark is read here."""
+def test_decoder_rejects_only_byte_order_mark(strict: bool) -> None:
+    """Go's reader rejects the whole file."""
     decoded = decode(b"\xef\xbb\xbf" + GOOD[0] + b"\n" + GOOD[1], strict=strict)
     assert decoded == ENVELOPES[:2]
     ((rejected),) = decoded.rejected
     assert (rejected.original, rejected.offset) == (b"\xef\xbb\xbf", 0)
-    assert rejected.rule == "a byte order mark, which JSON must not begin with"
+    assert rejected.rule == "JSON must not begin with a byte order mark"
 
 
-def test_an_array_is_no_stream_but_its_envelopes_are_read() -> None:
-    """Brackets and commas are told, each in its place."""
+def test_decoder_reads_envelopes_of_array() -> None:
+    """Brackets and commas are rejected, each at its position."""
     decoded = decode(b"[" + b",".join(GOOD) + b"]")
     assert decoded == ENVELOPES
     assert [bad.original for bad in decoded.rejected] == [b"[", *[b","] * 4, b"]"]
 
 
-def test_an_envelope_after_another_that_lacks_its_end() -> None:
-    """On the same line too: the key that envelopes begin with is the place to go on."""
+def test_decoder_reads_envelope_after_truncated_one() -> None:
+    """On the same line too: it resumes at a key that starts an envelope."""
     decoded = decode(b'{"meta":{"producer":"x", ' + GOOD[1] + GOOD[2])
     assert decoded == [ENVELOPES[1], ENVELOPES[2]]
     assert len(decoded.rejected) == 1
 
 
-def test_the_end_of_a_stream_ends_what_is_open() -> None:
-    """The last, incomplete one is told, not waited for."""
+def test_decoder_rejects_incomplete_envelope_at_end() -> None:
     decoded = in_blocks(GOOD[0] + GOOD[1][:-20], 100)
     assert decoded == [ENVELOPES[0]]
     assert decoded.rejected[0].rule == "JSON ends too early"
@@ -149,7 +148,7 @@ def test_the_end_of_a_stream_ends_what_is_open() -> None:
     assert both(decode(b"")) == both(decode(b" \n ")) == ([], [])
 
 
-def test_the_place_of_a_broken_rule_is_the_envelopes_begin() -> None:
+def test_position_of_broken_rule_is_start_of_envelope() -> None:
     """The line and the offset lead an editor there; the excerpt shows it."""
     payload = GOOD[0] + b'\n\n  {"meta":{},\n"errors":[{"detail":7}]}\n'
     (bad,) = decode(payload).rejected
@@ -158,14 +157,14 @@ def test_the_place_of_a_broken_rule_is_the_envelopes_begin() -> None:
     assert bad.excerpt == r'{"meta":{},\n"errors":[{"detail":7}]}'
 
 
-def test_an_excerpt_shows_where_the_json_is_broken() -> None:
-    """Sixty bytes around it, printable whatever they are."""
+def test_excerpt_shows_position_of_syntax_error() -> None:
+    """Sixty printable bytes around it."""
     (bad,) = decode(b'{"meta":{"producer":"' + b"x" * 100 + b"\x01\xff").rejected
     assert bad.excerpt == "…" + "x" * 30 + r"\x01\xff"
 
 
-def test_what_is_larger_than_the_largest_is_rejected() -> None:
-    """And the next one is read: memory is bounded, whatever comes."""
+def test_decoder_rejects_too_large_envelope() -> None:
+    """Memory is bounded, and the next envelope is read."""
     large = GOOD[1].replace(b'"mlx', b'"' + b"x" * 5000 + b"mlx")
     payload = GOOD[1] + b"\n" + large + b"\n" + GOOD[2] + b"\n"
     decoded = in_blocks(payload, 100, largest=4000)
@@ -175,8 +174,8 @@ def test_what_is_larger_than_the_largest_is_rejected() -> None:
     assert decode(payload).rejected == []
 
 
-def test_a_hundred_thousand_envelopes_take_no_more_memory_than_a_few() -> None:
-    """Good ones and bad ones: nothing of them stays behind."""
+def test_decoder_memory_does_not_grow_with_envelopes() -> None:
+    """Valid or not."""
     sample = (
         b'{"meta":{"producer":"sonar","version":"0.19.0"},"data":{"type":"sample","attributes":'
     )
@@ -197,8 +196,8 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-def test_a_stream_of_nothing_but_garbage_takes_no_memory() -> None:
-    """It is handed back in pieces, of which none is lost."""
+def test_decoder_memory_does_not_grow_with_garbage() -> None:
+    """Garbage is returned in pieces, without loss."""
     decoder = Decoder(largest=2**16)
     block = bytes(range(14, 256)).replace(b"{", b"") * 64
     pieces = [bad.original for _ in range(40) for bad in decoder.feed(block).rejected]
@@ -208,8 +207,8 @@ def test_a_stream_of_nothing_but_garbage_takes_no_memory() -> None:
 
 
 @pytest.mark.parametrize("line", [b'{"a":[\n', b'{"meta":', b'{"a":1}', b'{"', b"[{", b"{}\n"])
-def test_no_payload_takes_more_than_its_share_of_time(line: bytes) -> None:
-    """Values that are broken in the same way a thousand times over are each told once."""
+def test_decoder_takes_linear_time(line: bytes) -> None:
+    """A thousand equally broken values are each reported once."""
     assert len(decode(line * 2000).rejected) <= 2000
 
 
@@ -231,8 +230,8 @@ PIECES = st.one_of(
 
 @given(st.lists(PIECES, max_size=6).map(b"".join), st.integers(1, 50), st.booleans())
 @example(b'{"a":"\\ud800"}', 3, False)
-def test_any_bytes_give_envelopes_or_named_errors(payload: bytes, size: int, strict: bool) -> None:
-    """Never another exception; in blocks or at once; and what was rejected is all there."""
+def test_decoder_decodes_or_rejects_any_bytes(payload: bytes, size: int, strict: bool) -> None:
+    """In blocks or at once; the rejected parts are complete."""
     whole = decode(payload, strict=strict)
     decoder = Decoder(strict=strict)
     pieces = [decoder.feed(payload[i : i + size]) for i in range(0, len(payload), size)]
@@ -251,14 +250,14 @@ def test_any_bytes_give_envelopes_or_named_errors(payload: bytes, size: int, str
 
 @settings(max_examples=60)
 @given(st.lists(envelopes, max_size=4), st.booleans())
-def test_any_valid_envelope_survives(members: list[Envelope], strict: bool) -> None:
-    """Encoded, joined, decoded: the same, held to all rules or not."""
+def test_decoder_restores_any_valid_envelope(members: list[Envelope], strict: bool) -> None:
+    """Strict or tolerant, from concatenated envelopes."""
     decoded = decode(b"".join(map(sonar.encode, members)), strict=strict)
     assert both(decoded) == (members, [])
 
 
-def test_how_far_the_stream_is_complete() -> None:
-    """Whoever stops there and begins a new stream there later loses and doubles nothing."""
+def test_complete_is_position_to_resume() -> None:
+    """A stream that is resumed there has neither losses nor duplicates."""
     payload = b"\n".join([GOOD[0], b"broken", GOOD[2], b""])
     whole = decode(payload)
     for cut in range(0, len(payload), 7):

@@ -14,7 +14,7 @@ from ccpipe.formats.sonar.sums import Growth, inherited, roll_up, shares, synthe
 def process(
     pid: int, time: int, read: int = 0, written: int = 0, *, cmd: str = "x", ppid: int = 1
 ) -> SampleProcess:
-    """Make a process that used ten percent of a core on average."""
+    """Return a process that used ten percent of a core on average."""
     return SampleProcess(
         cmd=cmd, pid=pid, ppid=ppid, cpu_time=time, cpu_avg=10.0, data_read=read,
         data_written=written,
@@ -22,11 +22,11 @@ def process(
 
 
 def growth(before: tuple[SampleProcess, ...], now: tuple[SampleProcess, ...]) -> Growth:
-    """Return what processes did from one sample to the next."""
-    return sums.growth(sums.seen(before), sums.seen(now), now)
+    """Return the growth from one sample to the next."""
+    return sums.growth(sums.snapshot(before), sums.snapshot(now), now)
 
 
-def test_levels_are_sums_with_rolled_up_processes_as_many_as_they_are() -> None:
+def test_levels_count_rolled_up_processes() -> None:
     """Memory is in bytes; each process has a main thread that ``num_threads`` does not count."""
     one = SampleProcess(resident_memory=3, virtual_memory=5, num_threads=2, pid=1)
     levels = sums.levels((one, replace(one, pid=2, rolledup=4)))
@@ -35,50 +35,50 @@ def test_levels_are_sums_with_rolled_up_processes_as_many_as_they_are() -> None:
 
 
 def test_growth_finds_processes_in_any_order() -> None:
-    """One that is new counts as a whole, one that is gone and nobody's child not at all."""
+    """A new process counts in full, an ended one without parent not at all."""
     before = process(1, 10, 5, 7, ppid=0), process(2, 100, ppid=0), process(3, 1000, ppid=0)
     now = process(3, 1002, ppid=0), process(4, 9, 3, 1, ppid=0), process(1, 11, 6, 9, ppid=0)
     assert growth(before, now) == ((3, 1, 2), (9, 3, 1), 10.0)
 
 
-def test_growth_counts_an_ended_child_once() -> None:
-    """Its parent's counters grew by all of its own; what it had before was counted already."""
+def test_growth_counts_ended_child_once() -> None:
+    """Its parent's counters grew by all of it; its previous usage is already counted."""
     before = process(1, 10, 20, 30), process(2, 4000, 500, 600)
     assert growth(before, (process(1, 4200, 525, 640),)).lasting == (190, 5, 10)
 
 
-def test_growth_counts_an_ended_grandchild_once() -> None:
-    """It moved on with its parent that ended too."""
+def test_growth_counts_ended_grandchild_once() -> None:
+    """Its parent ended, too."""
     before = process(1, 0), process(2, 10), process(3, 100, ppid=2)
     assert growth(before, (process(1, 115),)).lasting == (5, 0, 0)
 
 
 def test_growth_is_never_negative() -> None:
-    """A parent that does not wait for its children has none of their time."""
+    """A parent that does not wait for its children does not get their time."""
     assert growth((process(1, 10), process(2, 100)), (process(1, 15),)).lasting == (0, 0, 0)
 
 
-def test_growth_of_a_number_used_again_is_all_of_the_new_process() -> None:
-    """Time never goes down: it is another process, and the former one's time is its parent's."""
+def test_growth_of_reused_pid_is_whole_new_process() -> None:
+    """CPU time never decreases: it is another process."""
     before = process(1, 5), process(2, 10, 7, 7)
     now = process(1, 16), process(2, 9, 100, 100)
     assert growth(before, now) == ((1, 0, 0), (9, 100, 100), 10.0)
 
 
 def test_growth_of_another_program_is_new() -> None:
-    """A process that calls exec goes on with its counters; a zombie is no other program."""
+    """A process keeps its counters at exec; a zombie is still the same program."""
     before = process(1, 10, cmd="sh"), process(2, 5, cmd="a")
     now = process(1, 30, cmd="python"), process(2, 6, cmd="a <defunct>")
     assert growth(before, now) == ((1, 0, 0), (20, 0, 0), 10.0)
 
 
-def test_growth_ignores_bytes_that_went_down() -> None:
-    """The kernel takes back what was written and cancelled; time still counts."""
+def test_growth_ignores_decreased_bytes() -> None:
+    """The kernel subtracts cancelled writes; time still counts."""
     assert growth((process(9, 10, 5, 5),), (process(9, 12, 4, 6),)).lasting == (2, 0, 1)
 
 
-def test_growth_tells_rolled_up_processes_apart_by_parent_and_command() -> None:
-    """Of Sonar's some have the number 0, others a synthetic one; a third has its own meanwhile."""
+def test_growth_identifies_rolled_up_processes_by_parent_and_command() -> None:
+    """Their ID may be 0, synthetic or real."""
     a, b = (SampleProcess(ppid=1, cmd=cmd, cpu_time=5) for cmd in "ab")
     assert growth((a, b), (replace(b, cpu_time=7), replace(a, cpu_time=6))).lasting[0] == 3
     assert growth((a, replace(a, cpu_time=50)), (a, replace(a, cpu_time=51))).lasting[0] == 1
@@ -121,7 +121,7 @@ STEPS = ("fork", "run", "end", "sample")
 
 
 @given(histories((*STEPS, "exec")))
-def test_growth_adds_up_to_what_was_used(
+def test_growth_adds_up_to_usage(
     samples: list[tuple[tuple[SampleProcess, ...], int]],
 ) -> None:
     """However processes fork, run, call exec, and end."""
@@ -129,37 +129,37 @@ def test_growth_adds_up_to_what_was_used(
 
 
 @given(histories(STEPS))
-def test_growth_adds_up_to_what_was_used_when_rolled_up(
+def test_growth_adds_up_to_usage_when_rolled_up(
     samples: list[tuple[tuple[SampleProcess, ...], int]],
 ) -> None:
-    """Unless they call exec, for records that are rolled up have no number to know them by."""
+    """Without exec: processes in a rolled-up record cannot be identified."""
     assert_adds_up(samples, rollup=True)
 
 
 def assert_adds_up(samples: list[tuple[tuple[SampleProcess, ...], int]], *, rollup: bool) -> None:
-    """Compare the sum of the growth with what was used, after each sample."""
-    before, total = sums.Seen(), 0
+    """Compare the sum of the growth with the usage, after each sample."""
+    before, total = sums.ProcessSnapshot(), 0
     for sampled, used in samples:
         job = SampleJob(job=7, user="ann", processes=sampled)
         if rollup:
             (job,) = roll_up(SampleAttributes(jobs=(job,))).jobs
-        now = sums.seen(job.processes)
+        now = sums.snapshot(job.processes)
         part = sums.growth(before, now, job.processes)
         total += part.lasting[0] + part.new[0]
         assert total == used
         before = now
 
 
-def test_inherited_ends_in_a_circle_of_parents() -> None:
-    """Numbers that are used again while they are read could lead in one."""
+def test_inherited_ends_with_cycle_of_parents() -> None:
+    """PIDs that are reused during sampling could form one."""
     assert inherited({1: (5,)}, {1: 2, 2: 3, 3: 2}, {7}) == {}
 
 
-def test_a_card_is_summed_over_processes() -> None:
-    """By its UUID, whatever its index is, and without the digits of binary fractions."""
+def test_gpu_is_summed_over_processes() -> None:
+    """By UUID, for any index, without binary rounding errors."""
     on = SampleProcessGpu(uuid="GPU-1", gpu_util=2.3, gpu_memory=512, gpu_memory_util=5.0)
     other = replace(on, uuid="GPU-2", gpu_util=1.0)
-    cards = sums.card_sums(
+    cards = sums.gpu_sums(
         (SampleProcess(pid=1, gpus=(on, other)), SampleProcess(gpus=(replace(on, gpu_util=4.6),)))
     )
     assert {uuid: list(card) for uuid, card in cards.items()} == {
@@ -168,8 +168,8 @@ def test_a_card_is_summed_over_processes() -> None:
     }
 
 
-def test_shares_are_gains_in_percent_of_the_time() -> None:
-    """There are none where one went down, or where there are more or fewer."""
+def test_shares_are_growth_in_percent_of_time() -> None:
+    """None if a counter decreased or their number changed."""
     assert shares((10, 25), (0, 5), 50) == ([20.0, 40.0], 60.0)
     assert shares((2**64 - 1,), (2**64 - 3,), 200) == ([1.0], 1.0)
     assert shares((69,), (0,), 1000) == ([6.9], 6.9)
@@ -189,8 +189,8 @@ def rolled(*processes: SampleProcess, job: int = 7, epoch: int = 0) -> list[Samp
     return list(only.processes)
 
 
-def test_processes_that_are_the_same_become_their_sum() -> None:
-    """``rolledup`` counts those beside the first; the process ID is a synthetic one."""
+def test_roll_up_merges_equal_processes() -> None:
+    """``rolledup`` is their number minus one; the process ID is synthetic."""
     pid = synthetic_pid(SampleJob(7, "u"), 1, "solver")
     assert rolled(rank(11), rank(12), rank(13, cpu_time=5)) == [
         SampleProcess(cmd="solver", ppid=1, pid=pid, cpu_time=25, cpu_util=151.5,
@@ -198,14 +198,14 @@ def test_processes_that_are_the_same_become_their_sum() -> None:
     ]  # fmt: skip
 
 
-def test_sums_of_decimal_fractions_are_decimal_fractions() -> None:
+def test_roll_up_sums_without_binary_rounding_errors() -> None:
     """2.3 and 4.6 are 6.9, not 6.8999999999999995."""
     (only,) = rolled(rank(11, cpu_util=2.3, cpu_avg=2.3), rank(12, cpu_util=4.6, cpu_avg=4.6))
     assert (only.cpu_util, only.cpu_avg) == (6.9, 6.9)
 
 
-def test_a_synthetic_pid_is_beyond_pid_max_and_the_same_in_every_sample() -> None:
-    """Job, epoch, user, parent and command each make another one; it fits 31 bits."""
+def test_synthetic_pid_is_stable_and_beyond_pid_max() -> None:
+    """It depends on job, epoch, user, parent and command, and fits 31 bits."""
     base = (7, "ann", 0, 1, "solver")
     others = [base, (8, *base[1:]), (7, "bob", 0, 1, "solver"), (7, "ann", 5, 1, "solver"),
               (7, "ann", 0, 2, "solver"), (7, "ann", 0, 1, "other")]  # fmt: skip
@@ -218,7 +218,7 @@ def test_a_synthetic_pid_is_beyond_pid_max_and_the_same_in_every_sample() -> Non
     assert [p.pid for p in first] == [p.pid for p in rolled(rank(14), rank(15))]
 
 
-def test_two_records_of_a_sample_never_share_a_synthetic_pid(
+def test_synthetic_pid_is_unique_in_sample(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also where two hashes are equal, and in two jobs: Jobanalyzer keys on node and pid."""
@@ -239,14 +239,14 @@ def test_two_records_of_a_sample_never_share_a_synthetic_pid(
         {"processes": [rank(11, ppid=0), rank(12, ppid=0)]},
     ],
 )
-def test_each_condition_is_needed(two: dict[str, Any]) -> None:
-    """Batch system, job's number, command, parent: where one fails, nothing is rolled up."""
+def test_roll_up_requires_each_condition(two: dict[str, Any]) -> None:
+    """Batch system, nonzero job, equal command, equal parent."""
     processes = two.pop("processes")
     assert rolled(*processes, **two) == processes
 
 
-def test_only_leaves_are_rolled_up() -> None:
-    """A process with a child stays, also where the child belongs to another job."""
+def test_roll_up_skips_processes_with_children() -> None:
+    """Also if the child belongs to another job."""
     processes = [rank(11), rank(12), rank(13), rank(20, ppid=12, cmd="child")]
     assert [p.pid > 2**22 or p.pid for p in rolled(*processes)] == [True, 12, 20]
     child = SampleJob(8, "u", 0, (rank(30, ppid=11),))
@@ -254,15 +254,14 @@ def test_only_leaves_are_rolled_up() -> None:
     assert [p.pid for p in roll_up(sample).jobs[0].processes] == [11, 12]
 
 
-def test_cards_are_summed_each_for_itself() -> None:
-    """In the order in which they are first met."""
+def test_roll_up_sums_each_gpu() -> None:
+    """In order of first occurrence."""
     a, b = SampleProcessGpu(0, "a", 10.0, 5), SampleProcessGpu(1, "b", 20.0, 6)
     (found,) = rolled(rank(11, gpus=(b,)), rank(12, gpus=(a, b)))
     assert found.gpus == (SampleProcessGpu(1, "b", 40.0, 12), a)
 
 
-def test_a_container_is_one_only_where_all_are() -> None:
-    """A record that says so speaks of each of its processes."""
+def test_roll_up_sets_in_container_only_if_all_are() -> None:
     assert rolled(rank(11, in_container=True), rank(12, in_container=True))[0].in_container
     assert not rolled(rank(11, in_container=True), rank(12))[0].in_container
 
@@ -270,8 +269,8 @@ def test_a_container_is_one_only_where_all_are() -> None:
 @given(
     st.lists(st.tuples(st.integers(1, 3), st.sampled_from("ab"), st.integers(0, 9)), max_size=12)
 )
-def test_nothing_is_lost_and_twice_is_once(kinds: list[tuple[int, str, int]]) -> None:
-    """The measures' sums and the number of processes stay; rolled up is rolled up."""
+def test_roll_up_is_lossless_and_idempotent(kinds: list[tuple[int, str, int]]) -> None:
+    """The sums of the measures and the number of processes are unchanged."""
     processes = [
         rank(100 + i, ppid=ppid, cmd=cmd, cpu_time=time)
         for i, (ppid, cmd, time) in enumerate(kinds)

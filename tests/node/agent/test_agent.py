@@ -1,4 +1,4 @@
-"""``ccpipe publish`` as a service: systemd, SIGHUP, and what runs beside the metrics."""
+"""``ccpipe publish`` as a service: systemd, SIGHUP, Sonar's envelopes, log and control."""
 
 import asyncio
 import json
@@ -33,8 +33,8 @@ from tests.conftest import eventually
 SLOT = 100 * 10**6
 
 
-class Told:
-    """What systemd is told, line by line."""
+class SystemdSocket:
+    """The notifications that systemd receives, line by line."""
 
     def __init__(self, address: str) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -51,7 +51,7 @@ class Told:
 
 
 class Node:
-    """A publisher of its own process, its configuration, and what it says on the bus."""
+    """A publisher in its own process, its configuration, and its messages on the bus."""
 
     def __init__(self, site: Site, directory: Path) -> None:
         self.site = site
@@ -59,7 +59,7 @@ class Node:
         self.process: asyncio.subprocess.Process | None = None
         self.messages: list[Message] = []
         self.envelopes: list[dict[str, object]] = []
-        self.said = directory / "stderr"
+        self.stderr = directory / "stderr"
 
     def configure(self, text: str = "", top: str = "") -> None:
         self.config.write_text(
@@ -80,19 +80,19 @@ class Node:
     async def start(self, **environ: str) -> None:
         self.client = await nats.connect(self.site.bus.servers[0])
         for kind in ("metrics", "log.*"):
-            await self.client.subscribe(f"fox%2Etest.{kind}", cb=self._set_log_level)
-        await self.client.subscribe("fox%2Etest.sonar.*", cb=self._hear_sonar)
+            await self.client.subscribe(f"fox%2Etest.{kind}", cb=self._add_messages)
+        await self.client.subscribe("fox%2Etest.sonar.*", cb=self._add_envelope)
         await self.client.flush()
-        with self.said.open("wb") as said:
+        with self.stderr.open("wb") as stderr:
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "ccpipe", "publish", "--config", str(self.config),
-                stderr=said, preexec_fn=die_with_parent, env={**os.environ, **environ},
+                stderr=stderr, preexec_fn=die_with_parent, env={**os.environ, **environ},
             )  # fmt: skip
 
-    async def _set_log_level(self, message: Msg) -> None:
+    async def _add_messages(self, message: Msg) -> None:
         self.messages += list(decode(message.data))
 
-    async def _hear_sonar(self, message: Msg) -> None:
+    async def _add_envelope(self, message: Msg) -> None:
         self.envelopes.append(json.loads(message.data))
 
     def slots(self, name: str = "cpu_load") -> list[int]:
@@ -103,9 +103,9 @@ class Node:
         return [str(d["type"]) for d in data]
 
     def missing(self, slots: list[int], step: int = SLOT) -> int:
-        """Return how many slots are not there, but for those that the node says it missed.
+        """Return the number of missing slots that the node did not report as missed.
 
-        A machine that is busy with other tests now and then is late for one.
+        On a busy machine a sample is late now and then.
         """
         assert slots == sorted(set(slots))
         assert not any(slot % step for slot in slots)
@@ -120,7 +120,7 @@ class Node:
         before = len(self.slots())
         await eventually(lambda: len(self.slots()) >= before + count)
 
-    def hang_up(self) -> None:
+    def reload(self) -> None:
         assert self.process is not None
         self.process.send_signal(signal.SIGHUP)
 
@@ -146,30 +146,32 @@ async def node(site: Site, tmp_path: Path) -> AsyncIterator[Node]:
 
 
 @pytest.fixture(params=["path", "abstract"])
-def reported(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Told]]:
-    """Listen where systemd would; its addresses are paths or abstract ones."""
+def notified(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, SystemdSocket]]:
+    """Listen at systemd's address, a path or an abstract one."""
     address = str(tmp_path / "notify") if request.param == "path" else f"@ccpipe-test-{os.getpid()}"
-    reported = Told(address)
-    yield address, reported
-    reported.socket.close()
+    notified = SystemdSocket(address)
+    yield address, notified
+    notified.socket.close()
 
 
-async def test_systemd_is_told_of_every_state(node: Node, reported: tuple[str, Told]) -> None:
-    """Ready, alive, reloading and ready again, stopping: each when it is so."""
-    address, systemd = reported
+async def test_publisher_notifies_systemd_of_each_state(
+    node: Node, notified: tuple[str, SystemdSocket]
+) -> None:
+    """Ready, alive, reloading, ready again and stopping."""
+    address, systemd = notified
     await node.start(NOTIFY_SOCKET=address, WATCHDOG_USEC="200000")
     await eventually(lambda: systemd.has("READY=1", "WATCHDOG=1", "WATCHDOG=1"))
     await eventually(lambda: systemd.has("STATUS=", "STATUS="))
     assert not systemd.has("RELOADING=1")
-    node.hang_up()
+    node.reload()
     await eventually(lambda: systemd.has("RELOADING=1", "MONOTONIC_USEC=", "READY=1"))
     assert not systemd.has("STOPPING=1")
     assert await node.stop() == 0
     assert systemd.has("READY=1", "RELOADING=1", "READY=1", "STOPPING=1")
 
 
-async def test_a_reload_loses_no_slot_and_changes_what_is_published(node: Node) -> None:
-    """Collectors, tags, units, rules: all take effect, and every slot comes exactly once."""
+async def test_reload_applies_all_settings_without_losing_slots(node: Node) -> None:
+    """Collectors, tags, units and rules take effect; each slot is published exactly once."""
     await node.start()
     await node.samples(3)
     node.configure(
@@ -183,11 +185,11 @@ async def test_a_reload_loses_no_slot_and_changes_what_is_published(node: Node) 
         names = { cpu_user = "user" }
         """
     )
-    node.hang_up()
-    # A reading that was late at the reload still comes under the tags of its slot.
+    node.reload()
+    # A reading that was late at the reload still has the tags of its slot.
     await eventually(lambda: any(m.name == "user" and "rack" in m.tags for m in node.messages))
     node.configure()
-    node.hang_up()
+    node.reload()
     last = node.slots("user")[-1]
     await eventually(lambda: node.slots("cpu_user")[-1] > last)
     await node.samples(3)
@@ -199,10 +201,10 @@ async def test_a_reload_loses_no_slot_and_changes_what_is_published(node: Node) 
     users = [m.tags for m in node.messages if m.name == "user" and "rack" in m.tags]
     assert {tags["unit"] for tags in users} == {"percent"}
     rates = {*node.slots("cpu_user"), *node.slots("user")}
-    assert set(slots[1:-1]) <= rates  # the first has none, and the last may have come too late
+    assert set(slots[1:-1]) <= rates  # the first has none, and the last may be late
 
 
-async def test_sigusr1_releases_the_gpus_and_loses_no_slot(node: Node) -> None:
+async def test_sigusr1_releases_nvml_without_losing_slots(node: Node) -> None:
     await node.start()
     await node.samples(1)
     assert node.process is not None
@@ -213,12 +215,12 @@ async def test_sigusr1_releases_the_gpus_and_loses_no_slot(node: Node) -> None:
     assert node.missing(node.slots()) == 0
 
 
-async def test_a_wrong_configuration_changes_nothing(node: Node) -> None:
-    """It is reported with its key path, on the bus too, and the current one is kept."""
+async def test_reload_keeps_configuration_when_new_one_is_invalid(node: Node) -> None:
+    """The error names the key path and is published, too."""
     await node.start()
     await node.samples(1)
     node.configure("[publish.collectors.memry]")
-    node.hang_up()
+    node.reload()
     await eventually(lambda: bool(node.log("did you mean 'memory'")))
     await node.samples(3)
     assert await node.stop() == 0
@@ -228,19 +230,19 @@ async def test_a_wrong_configuration_changes_nothing(node: Node) -> None:
     assert node.missing(slots) == 0
 
 
-async def test_what_needs_a_restart_is_named(node: Node) -> None:
-    """Another host's name does not take effect, and is not passed over either."""
+async def test_reload_warns_of_settings_that_need_restart(node: Node) -> None:
+    """A changed hostname does not take effect, and a warning names it."""
     await node.start()
     await node.samples(1)
     node.config.write_text(node.config.read_text().replace('"n1"', '"n2"'))
-    node.hang_up()
+    node.reload()
     await eventually(lambda: bool(node.log("hostname: changed; takes effect after a restart")))
     await node.samples(2)
     assert {m.hostname for m in node.messages} == {"n1"}
 
 
-async def test_its_log_goes_to_the_bus_to_the_last_line(node: Node) -> None:
-    """Also what is said at the end; a level that is not wanted stays out."""
+async def test_publisher_publishes_its_log_until_last_line(node: Node) -> None:
+    """Messages of the shutdown are included, levels below the configured one are not."""
     await node.start()
     await node.samples(1)
     assert await node.stop() == 0
@@ -248,13 +250,13 @@ async def test_its_log_goes_to_the_bus_to_the_last_line(node: Node) -> None:
     assert (line.name, line.tags["loglevel"], line.hostname) == ("ccpipe", "info", "n1")
 
 
-async def test_sonar_comes_beside_the_metrics(node: Node) -> None:
-    """A description at the start, samples at their interval, both switched off by a reload."""
+async def test_publisher_publishes_sonar_until_disabled_by_reload(node: Node) -> None:
+    """Sysinfo at the start, samples at their interval."""
     node.configure("[publish.sonar]\nsample = '300ms'\n")
     await node.start()
     await eventually(lambda: node.kinds().count("sample") >= 2)
     node.configure("[publish.sonar]\nsample = 0\nsysinfo = 0\n")
-    node.hang_up()
+    node.reload()
     await eventually(lambda: bool(node.log("configuration reloaded")))
     before = -1
     async with asyncio.timeout(60):
@@ -265,8 +267,8 @@ async def test_sonar_comes_beside_the_metrics(node: Node) -> None:
     assert node.kinds().count("sysinfo") == 1
 
 
-async def test_control_is_answered_and_the_interval_set(node: Node) -> None:
-    """Over the same connection; what is set takes effect without a slot lost or doubled."""
+async def test_publisher_answers_control_and_sets_interval(node: Node) -> None:
+    """A new interval takes effect without lost or duplicate slots."""
     node.configure("[publish.control]\nput = ['interval']\n")
     await node.start()
     await node.samples(2)
@@ -294,7 +296,7 @@ async def test_control_is_answered_and_the_interval_set(node: Node) -> None:
     assert node.missing(slots[-4:], 3 * SLOT) == 0
 
 
-async def test_a_sonar_only_publisher_runs(node: Node) -> None:
+async def test_publisher_runs_with_sonar_only(node: Node) -> None:
     names = sorted(entry.name for entry in metadata.entry_points(group="ccpipe.collectors"))
     off = "".join(f"[publish.collectors.{name}]\nenabled = false\n" for name in names)
     node.configure(f"[publish.sonar]\nsample = '300ms'\n{off}")
@@ -304,20 +306,20 @@ async def test_a_sonar_only_publisher_runs(node: Node) -> None:
     assert {m.field for m in node.messages} <= {"log"}
 
 
-async def test_sonar_may_be_enabled_later(node: Node) -> None:
-    """A reload enables envelopes: the description of the node comes at once."""
+async def test_reload_enables_sonar(node: Node) -> None:
+    """Sysinfo is published at once."""
     node.configure("[publish.sonar]\nsample = 0\nsysinfo = 0\n")
     await node.start()
     await node.samples(2)
     assert node.envelopes == []
     node.configure("[publish.sonar]\nsample = '300ms'\n")
-    node.hang_up()
+    node.reload()
     await eventually(lambda: set(node.kinds()) >= {"sysinfo", "sample"})
     assert await node.stop() == 0
 
 
-async def test_there_is_one_connection(node: Node, nats_server: NatsServer) -> None:
-    """Metrics, envelopes, log and control share it: a thousand nodes cost the broker a thousand."""
+async def test_publisher_opens_single_connection(node: Node, nats_server: NatsServer) -> None:
+    """Metrics, envelopes, log and control share it."""
     await node.start()
     await eventually(lambda: bool(node.slots() and node.envelopes))
     assert node.process is not None
@@ -325,8 +327,8 @@ async def test_there_is_one_connection(node: Node, nats_server: NatsServer) -> N
     assert [address.port for address in there] == [nats_server.port]
 
 
-async def test_timestamps_have_the_configured_precision(node: Node) -> None:
-    """cc-metric-store reads seconds and cc-event-store nanoseconds, whatever the time is."""
+async def test_timestamps_have_configured_precision(node: Node) -> None:
+    """cc-metric-store expects seconds, cc-event-store nanoseconds."""
     node.configure('precision = "ns"')
     client = await nats.connect(node.site.bus.servers[0])
     subscription = await client.subscribe("fox%2Etest.metrics")
@@ -344,10 +346,10 @@ async def test_timestamps_have_the_configured_precision(node: Node) -> None:
         "ccpipe.node.agent.log.LogSource._take",
     ],
 )
-async def test_publisher_ends_when_a_background_task_fails(
+async def test_publisher_ends_when_background_task_fails(
     site: Site, broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What watches, answers or logs failed unexpectedly: systemd starts it again."""
+    """On an unexpected error of a background task systemd restarts the service."""
 
     def fail(*_: object) -> None:
         raise KeyError(broken)
@@ -366,13 +368,13 @@ async def envelopes(parts: AgentParts) -> list[Envelope]:
     return [record async for batch in sampler.batches() for record in batch.records]
 
 
-async def test_a_single_sample_has_both_envelopes() -> None:
-    """Without waiting for minutes."""
+async def test_single_sample_has_both_envelopes() -> None:
+    """Without waiting for their intervals."""
     records = await envelopes(AgentParts.of(FOX, None, Telemetry()))
     assert {record.data.type for record in records if record.data} == {"sample", "sysinfo"}
 
 
-async def test_what_fails_is_an_envelope_of_errors() -> None:
+async def test_sampler_reports_failed_collector_in_error_envelope() -> None:
     class Broken:
         def collect(self, time: int) -> list[Envelope]:
             raise CcpipeError(f"no luck at {time}")
@@ -385,7 +387,7 @@ async def test_what_fails_is_an_envelope_of_errors() -> None:
     assert (error.cluster, error.node) == ("fox", "n1")
 
 
-def test_the_description_of_the_node_has_no_drawings() -> None:
+def test_sysinfo_omits_topology_drawing() -> None:
     [envelope, *_] = sysinfo(FOX)
     assert isinstance(envelope, SysinfoEnvelope)
     assert envelope.data is not None
@@ -395,7 +397,7 @@ def test_the_description_of_the_node_has_no_drawings() -> None:
 
 
 @pytest.mark.parametrize("address", [None, "", "nonsense", "/nonexistent/notify", "@nobody-there"])
-def test_without_anybody_to_hear_it_nothing_happens(
+def test_notify_does_nothing_without_systemd(
     monkeypatch: pytest.MonkeyPatch, address: str | None
 ) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
@@ -406,8 +408,8 @@ def test_without_anybody_to_hear_it_nothing_happens(
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_lines_are_one_datagram(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """RELOADING counts only together with the time, sd_notify(3) says."""
+def test_reloading_is_sent_as_one_datagram(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """sd_notify(3) requires RELOADING and MONOTONIC_USEC in one message."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as here:
         here.bind(str(tmp_path / "notify"))
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
@@ -428,10 +430,10 @@ def test_lines_are_one_datagram(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         ("soon", None, None),
     ],
 )
-def test_the_watchdog_is_only_ours(
+def test_watchdog_ignores_other_process_and_invalid_period(
     monkeypatch: pytest.MonkeyPatch, period: str | None, pid: str | None, seconds: float | None
 ) -> None:
-    """One that waits for another process, or for none, is told nothing."""
+    """A watchdog of another process, or none, needs no notifications."""
     for name, value in (("WATCHDOG_USEC", period), ("WATCHDOG_PID", pid)):
         monkeypatch.delenv(name, raising=False)
         if value is not None:

@@ -1,4 +1,4 @@
-"""What ``ccpipe publish`` answers to control requests."""
+"""The controls of ``ccpipe publish``."""
 
 import json
 import re
@@ -33,7 +33,7 @@ META = MetadataObject("sonar", "0.16.0")
 
 
 class Agent:
-    """The publisher whose controls these are."""
+    """A publisher with controls."""
 
     def __init__(self) -> None:
         self.set_to: list[float] = []
@@ -66,8 +66,8 @@ async def put(control: Control, value: str) -> Any:
     return await changed
 
 
-def test_the_topology_is_the_events_and_cc_node_controllers(agent: Agent, tmp_path: Path) -> None:
-    """Both sets of keys beside each other: cc-energy-manager reads ``hwthreads``."""
+def test_topology_has_keys_of_event_and_cc_node_controller(agent: Agent, tmp_path: Path) -> None:
+    """Both sets of keys: cc-energy-manager reads ``hwthreads``."""
     unpack((PACKED / "hwthreads.txt").read_text(), tmp_path)
     reported = json.loads(agent.controls(tmp_path)["topology"].get({}))
     assert reported["socketsPerNode"] == 2
@@ -79,14 +79,14 @@ def test_the_topology_is_the_events_and_cc_node_controllers(agent: Agent, tmp_pa
     assert reported["cpu_info"]["num_hwthreads"] == 3
 
 
-def test_a_node_that_cannot_be_described_says_why(agent: Agent, tmp_path: Path) -> None:
+def test_topology_fails_with_reason_when_sysinfo_fails(agent: Agent, tmp_path: Path) -> None:
     error = ErrorObject("2026-11-20T20:00:00+01:00", "no /proc/cpuinfo", "fox", "n1")
     agent.described = [Envelope(META, errors=(error,))]
     with pytest.raises(UnavailableError, match="no /proc/cpuinfo"):
         agent.controls(tmp_path)["topology"].get({})
 
 
-def test_the_configuration_is_told_without_secrets(agent: Agent, tmp_path: Path) -> None:
+def test_config_is_reported_without_secrets(agent: Agent, tmp_path: Path) -> None:
     text = agent.controls(tmp_path)["config"].get({})
     reported = json.loads(text)
     assert "hunter2" not in text
@@ -96,12 +96,12 @@ def test_the_configuration_is_told_without_secrets(agent: Agent, tmp_path: Path)
     assert reported["publish"]["collectors"] == {"disk": {"exclude": ["a"]}}
 
 
-def test_collectors_are_told_as_they_are(agent: Agent, tmp_path: Path) -> None:
+def test_collectors_are_reported_with_states(agent: Agent, tmp_path: Path) -> None:
     reported = json.loads(agent.controls(tmp_path)["collectors"].get({}))
     assert reported == {"cpu": {"interval": 10.0, "state": "on"}}
 
 
-async def test_the_interval_is_set_as_people_write_it(agent: Agent, tmp_path: Path) -> None:
+async def test_interval_is_set_from_duration(agent: Agent, tmp_path: Path) -> None:
     interval = agent.controls(tmp_path)["interval"]
     assert interval.get({}) == "10s"
     assert await put(interval, "1m") == ControlChange("10s", "1m")
@@ -109,9 +109,7 @@ async def test_the_interval_is_set_as_people_write_it(agent: Agent, tmp_path: Pa
 
 
 @pytest.mark.parametrize("value", ["1ms", "99ms", "400d", "86401"])
-async def test_an_interval_beyond_the_bounds_is_refused(
-    agent: Agent, tmp_path: Path, value: str
-) -> None:
+async def test_interval_beyond_bounds_is_refused(agent: Agent, tmp_path: Path, value: str) -> None:
     """A request can neither flood the broker nor switch metrics off."""
     with pytest.raises(DataError, match=f"interval {value} is not between 100ms and 1d"):
         await put(agent.controls(tmp_path)["interval"], value)
@@ -120,22 +118,20 @@ async def test_an_interval_beyond_the_bounds_is_refused(
 
 
 @pytest.mark.parametrize("value", ["0", "-1s", "soon", "", "500ms"])
-async def test_an_interval_that_cannot_be_is_refused(
-    agent: Agent, tmp_path: Path, value: str
-) -> None:
+async def test_invalid_interval_is_refused(agent: Agent, tmp_path: Path, value: str) -> None:
     with pytest.raises(ConfigError, match="interval"):
         await put(agent.controls(tmp_path)["interval"], value)
     assert agent.set_to == []
 
 
-def test_every_node_has_limits_and_frequencies_to_ask_for(agent: Agent, tmp_path: Path) -> None:
+def test_node_has_controls_of_its_kernel_interfaces(agent: Agent, tmp_path: Path) -> None:
     assert {"rapl", "freq"} <= set(agent.controls(tmp_path))
     unpack((PACKED / "cpufreq.txt").read_text(), tmp_path)
     unpack((PACKED / "rapl-limits.txt").read_text(), tmp_path)
     assert {"rapl.pkg_limit_1", "freq.governor"} <= set(agent.controls(tmp_path))
 
 
-def test_the_page_lists_every_control(agent: Agent, tmp_path: Path) -> None:
+def test_page_lists_every_control(agent: Agent, tmp_path: Path) -> None:
     for tree in ("cpufreq", "rapl-limits", "uncore-freq"):
         unpack((PACKED / f"{tree}.txt").read_text(), tmp_path)
     Machine(tmp_path)

@@ -1,4 +1,4 @@
-"""Our own log on the bus: whole, bounded, and never its own echo."""
+"""The publisher's log on the bus: complete, bounded, and without feedback loops."""
 
 import asyncio
 import contextlib
@@ -29,11 +29,11 @@ log = logging.getLogger("tests.log")
 
 @pytest.fixture(autouse=True)
 def _time_to_connect() -> None:
-    """Let sinks open as quickly as they do, for here the broker is often away."""
+    """Do not delay opening a sink: here the broker is often unreachable."""
 
 
 @pytest.fixture(autouse=True)
-def everything_is_logged() -> Any:
+def _log_all_levels() -> Any:
     root = logging.getLogger()
     before = root.level
     root.setLevel(logging.DEBUG)
@@ -41,7 +41,7 @@ def everything_is_logged() -> Any:
     root.setLevel(before)
 
 
-async def said(source: LogSource) -> list[Message]:
+async def drained(source: LogSource) -> list[Message]:
     source.stop()
     return [message async for batch in source.batches() for message in batch.records]
 
@@ -63,53 +63,52 @@ async def running(
         await task
 
 
-async def test_a_record_becomes_a_log_line() -> None:
-    """Component, level, node and type as the specification wants them; it can be encoded."""
+async def test_source_converts_record_to_log_line() -> None:
+    """Component, level, node and type follow the specification."""
     async with LogSource(site=SITE) as source:
         log.warning("disk %s is slow", "sda")
-        (line,) = await said(source)
+        (line,) = await drained(source)
     assert line.problems() == []
     assert (line.name, line.value, line.field) == ("ccpipe", "disk sda is slow", "log")
     assert line.tags == {"cluster": "fox", "hostname": "n1", "type": "node", "loglevel": "warn"}
     assert list(decode(encode([line], precision="ns"))) == [line]
 
 
-async def test_levels_are_the_specifications() -> None:
+async def test_source_maps_levels_to_specification() -> None:
     async with LogSource(site=SITE, level="debug") as source:
         for number in (10, 15, 20, 30, 40, 50):
             log.log(number, "x")
-        levels = [line.tags["loglevel"] for line in await said(source)]
+        levels = [line.tags["loglevel"] for line in await drained(source)]
     assert levels == ["debug", "debug", "info", "warn", "error", "error"]
 
 
-async def test_the_level_can_change_while_it_runs() -> None:
+async def test_source_changes_level_while_running() -> None:
     async with LogSource(site=SITE, level="off") as source:
         log.critical("a")
         source.change("error")
         log.warning("b")
         log.error("c")
-        assert texts(await said(source)) == ["c"]
+        assert texts(await drained(source)) == ["c"]
         with pytest.raises(ConfigError, match="log is 'loud', not one of debug"):
             source.change("loud")
 
 
-async def test_only_while_it_is_entered() -> None:
-    """It leaves the root logger as it was."""
+async def test_source_detaches_from_root_logger_on_exit() -> None:
     before = logging.getLogger().handlers[:]
     async with LogSource(site=SITE) as source:
         assert logging.getLogger().handlers != before
     assert logging.getLogger().handlers == before
     log.error("x")
-    assert await said(source) == []
+    assert await drained(source) == []
 
 
-async def test_a_traceback_comes_along_but_not_endlessly() -> None:
+async def test_source_shortens_long_traceback() -> None:
     async with LogSource(site=SITE) as source:
         try:
             raise ValueError("y" * 100_000)
         except ValueError:
             log.exception("it broke")
-        (line,) = await said(source)
+        (line,) = await drained(source)
     text = str(line.value)
     assert text.startswith("it broke\nTraceback")
     assert text.endswith("yyy")
@@ -119,60 +118,60 @@ async def test_a_traceback_comes_along_but_not_endlessly() -> None:
 @pytest.mark.parametrize(
     "text", [pytest.param("\udc80 half", id="half a character"), 'two\nlines \\ "q"', "", "\x00"]
 )
-async def test_any_text_can_be_written(text: str) -> None:
-    """File names in messages hold what is no UTF-8."""
+async def test_source_encodes_any_text(text: str) -> None:
+    """File names in messages need not be UTF-8."""
     async with LogSource(site=SITE) as source:
         log.error("%s", text)
-        lines = await said(source)
+        lines = await drained(source)
     (read,) = decode(encode(lines))
     assert read.field == "log"
 
 
-async def test_a_record_that_cannot_be_formatted_is_told_as_such() -> None:
-    """Whoever logs must not fail by it."""
+async def test_source_reports_record_that_cannot_be_formatted() -> None:
+    """Logging never raises."""
     async with LogSource(site=SITE) as source:
         source.handle(logging.makeLogRecord({"msg": "%d apples", "args": ("no",), "levelno": 40}))
-        (line,) = await said(source)
+        (line,) = await drained(source)
     assert line.value == "'%d apples' cannot be formatted: TypeError"
 
 
-async def test_lines_of_one_moment_differ_in_time() -> None:
+async def test_source_makes_times_unique() -> None:
     async with LogSource(site=SITE) as source:
         for number in range(50):
             source.handle(
                 logging.makeLogRecord({"msg": f"{number}", "levelno": 40, "created": 1e9})
             )
-        times = [line.time or 0 for line in await said(source)]
+        times = [line.time or 0 for line in await drained(source)]
     assert sorted(set(times)) == times
     assert len(times) == 50
 
 
-async def test_all_threads_may_log_at_once() -> None:
+async def test_source_accepts_records_of_concurrent_threads() -> None:
     async with LogSource(site=SITE) as source:
         threads = [threading.Thread(target=log.error, args=("%d", number)) for number in range(50)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert sorted(map(int, texts(await said(source)))) == list(range(50))
+        assert sorted(map(int, texts(await drained(source)))) == list(range(50))
 
 
-async def test_a_place_that_talks_too_much_is_summed_up() -> None:
-    """Its first lines come, then how many more there were; other places are not hurt by it."""
+async def test_source_suppresses_further_lines_of_call_site() -> None:
+    """After the first lines their number is logged; other call sites are unaffected."""
     async with LogSource(site=SITE) as source:
         for number in range(own.ALLOWED + 500):
             log.warning("number %d", number)
         log.warning("another")
-        lines = texts(await said(source))
+        lines = texts(await drained(source))
     assert lines[: own.ALLOWED] == [f"number {number}" for number in range(own.ALLOWED)]
     last = f"number {own.ALLOWED + 499}"
     assert lines[own.ALLOWED :] == [
         "another",
-        f"500 more lines were left out here, the last: {last}",
+        f"500 more lines suppressed here, last: {last}",
     ]
 
 
-async def test_after_a_while_it_may_talk_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_source_resumes_call_site_after_period(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(own, "monotonic", lambda: now)
     async with LogSource(site=SITE) as source:
@@ -180,21 +179,21 @@ async def test_after_a_while_it_may_talk_again(monkeypatch: pytest.MonkeyPatch) 
             if number == own.ALLOWED + 2:
                 now += own.PERIOD
             log.warning("number %d", number)
-        lines = texts(await said(source))
+        lines = texts(await drained(source))
     assert lines[own.ALLOWED :] == [
-        f"2 more lines were left out here, the last: number {own.ALLOWED + 1}",
+        f"2 more lines suppressed here, last: number {own.ALLOWED + 1}",
         f"number {own.ALLOWED + 2}",
     ]
 
 
-async def test_what_nobody_reads_is_bounded() -> None:
+async def test_source_drops_oldest_lines_when_full() -> None:
     async with LogSource(site=SITE) as source:
         for number in range(own.MAX_LINES + 7):
             record = {"msg": f"{number}", "levelno": 40, "lineno": number}
             source.handle(logging.makeLogRecord(record))
-        lines = texts(await said(source))
+        lines = texts(await drained(source))
     assert lines[0] == "7"
-    assert lines[-1] == "7 lines of the log are lost: they came faster than was read"
+    assert lines[-1] == "7 log lines lost: logged faster than they could be published"
     assert len(lines) == own.MAX_LINES + 1
 
 
@@ -219,8 +218,8 @@ def _handlers() -> list[logging.Handler]:
     return logging.getLogger().handlers
 
 
-class _Away(Sink[Any]):
-    """A sink that is away, until it is back."""
+class _UnavailableSink(Sink[Any]):
+    """A sink that is unavailable until `is_back`."""
 
     takes = Lines
 
@@ -236,8 +235,8 @@ class _Away(Sink[Any]):
         self.written += records
 
 
-async def test_a_server_that_is_away_for_long_is_no_echo() -> None:
-    sink, source = _Away(), LogSource(site=SITE)
+async def test_retries_of_unavailable_sink_are_logged_once() -> None:
+    sink, source = _UnavailableSink(), LogSource(site=SITE)
     async with running(source, sink, limits=Limits(age=0, backoff=0.001)):
         await eventually(lambda: source in _handlers())
         log.error("the first")
@@ -247,7 +246,7 @@ async def test_a_server_that_is_away_for_long_is_no_echo() -> None:
     assert sum("not here; retrying" in text for text in texts(sink.written)) == 1
 
 
-async def test_a_server_that_is_really_away_comes_back(tmp_path: Path) -> None:
+async def test_log_is_published_once_server_is_back(tmp_path: Path) -> None:
     (tmp_path / "nats").mkdir()
     server, telemetry = NatsServer(tmp_path / "nats", port=free_port()), Telemetry()
     site = Site(cluster="fox", hostname="n1", bus=Bus(servers=[server.url]))
@@ -257,19 +256,19 @@ async def test_a_server_that_is_really_away_comes_back(tmp_path: Path) -> None:
         running(source, sink, limits=Limits(age=0, backoff=0.05), telemetry=telemetry),
     ):
         await eventually(lambda: source in _handlers())
-        log.error("nobody hears this yet")
+        log.error("before the server runs")
         await eventually(lambda: telemetry.total(telemetry.retries) > 20)
         await later.enter_async_context(server)
         async with reading(site) as reported:
-            await eventually(lambda: "nobody hears this yet" in reported)
-            log.error("now they do")
-            await eventually(lambda: "now they do" in reported)
-    assert reported.count("nobody hears this yet") == 1
+            await eventually(lambda: "before the server runs" in reported)
+            log.error("after it runs")
+            await eventually(lambda: "after it runs" in reported)
+    assert reported.count("before the server runs") == 1
     assert sum("retrying" in text for text in reported) <= own.ALLOWED + 1
 
 
-class _Refusing(Sink[Any]):
-    """A sink that refuses every log line for good."""
+class _RejectingSink(Sink[Any]):
+    """A sink that rejects every log line."""
 
     takes = Lines
 
@@ -281,8 +280,8 @@ class _Refusing(Sink[Any]):
         raise RejectedError("no log lines here", range(len(records)))
 
 
-async def test_a_dead_letter_of_a_log_line_is_not_logged_onto_the_bus() -> None:
-    sink, telemetry, source = _Refusing(), Telemetry(), LogSource(site=SITE)
+async def test_dead_letter_of_log_line_is_not_published() -> None:
+    sink, telemetry, source = _RejectingSink(), Telemetry(), LogSource(site=SITE)
     async with running(source, sink, limits=Limits(age=0), telemetry=telemetry):
         await eventually(lambda: source in _handlers())
         log.error("one")
@@ -292,8 +291,8 @@ async def test_a_dead_letter_of_a_log_line_is_not_logged_onto_the_bus() -> None:
     assert sink.writes == 2
 
 
-class _Chatty(Sink[Any]):
-    """A sink that logs each write: the worst echo there is."""
+class _LoggingSink(Sink[Any]):
+    """A sink that logs each write, a feedback loop."""
 
     takes = Lines
 
@@ -305,11 +304,11 @@ class _Chatty(Sink[Any]):
         log.info("wrote %d lines", len(records))
 
 
-async def test_a_sink_that_logs_its_writes_falls_silent() -> None:
-    sink, source = _Chatty(), LogSource(site=SITE)
+async def test_feedback_loop_of_logging_sink_is_stopped() -> None:
+    sink, source = _LoggingSink(), LogSource(site=SITE)
     async with running(source, sink, limits=Limits(age=0)):
         await eventually(lambda: source in _handlers())
         log.error("go")
         await eventually(lambda: len(sink.written) > own.ALLOWED)
-        await asyncio.sleep(0.2)  # an echo that goes on would write thousands by now
+        await asyncio.sleep(0.2)  # a feedback loop would have written thousands
         assert len(sink.written) == own.ALLOWED + 1

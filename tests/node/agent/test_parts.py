@@ -1,4 +1,4 @@
-"""What a publisher's configuration names: collectors, intervals, broken plug-ins, a profile."""
+"""Parts of a publisher's configuration: collectors, intervals, broken plug-ins, profiles."""
 
 import importlib
 import sys
@@ -77,8 +77,8 @@ def plug_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("plug_ins")
-def test_a_broken_plug_in_is_off_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    """One that fails to import, lacks its class or fails to construct; the others are made."""
+def test_broken_plug_in_is_disabled_with_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """It fails to import, lacks its class or fails to construct; the others are constructed."""
     made = parts_of(collectors={"refusing": {"level": 2}}).collectors
     assert {"good", "cpu"} <= made.keys()
     assert not {"refusing", "missing", "broken"} & made.keys()
@@ -94,7 +94,7 @@ def test_a_broken_plug_in_is_off_with_one_line(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.usefixtures("plug_ins")
-def test_a_broken_plug_in_that_is_disabled_is_not_imported(
+def test_disabled_plug_in_is_not_imported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     off = {"enabled": False}
@@ -115,15 +115,15 @@ def test_a_broken_plug_in_that_is_disabled_is_not_imported(
         ({"memry": {}}, "did you mean 'memory'"),
     ],
 )
-def test_wrong_options_are_fatal_with_a_suggestion(table: dict[str, Any], text: str) -> None:
-    """Among the collector's own options and those that every collector has."""
+def test_unknown_option_raises_with_suggestion(table: dict[str, Any], text: str) -> None:
+    """Suggestions include the collector's own options and the common ones."""
     with pytest.raises(ConfigError) as caught:
         parts_of(collectors=table)
     assert text in str(caught.value)
 
 
-def test_a_group_is_asked_member_by_member() -> None:
-    """Each command has a name and a thread of its own, and the interval of the group."""
+def test_group_is_split_into_members() -> None:
+    """Each command has its own name and thread, and the interval of the group."""
     table = {"commands": {"fans": ["true"], "doors": ["true"]}, "interval": "60s"}
     settings = parts_of(collectors={"command": table}).of_metrics()
     assert {"command.fans", "command.doors"} <= settings.collectors.keys()
@@ -132,16 +132,16 @@ def test_a_group_is_asked_member_by_member() -> None:
     assert settings.intervals["ipmi"] == 60
 
 
-def test_parts_with_the_same_options_stay_the_same_objects() -> None:
-    """So that they keep their counters over a reload."""
+def test_parts_with_unchanged_options_are_reused() -> None:
+    """They keep their counters over a reload."""
     first = parts_of()
     second = parts_of(first, collectors={"disk": {"exclude": ["sdz"]}, "cpu": {"interval": "5s"}})
     same = {name for name, one in first.collectors.items() if second.collectors[name] is one}
     assert first.collectors.keys() - same == {"disk"}
 
 
-def test_without_any_collector_there_are_still_envelopes() -> None:
-    """A publisher may be Sonar's only; one that publishes nothing at all is a mistake."""
+def test_envelopes_suffice_without_collectors() -> None:
+    """A publisher without collectors and envelopes is a configuration error."""
     off = {name: {"enabled": False} for name in NAMES}
     assert parts_of(collectors=off).of_metrics().collectors == {}
     silent = SonarOptions(sample=Duration(0), sysinfo=Duration(0))
@@ -149,10 +149,10 @@ def test_without_any_collector_there_are_still_envelopes() -> None:
         parts_of(collectors=off, sonar=silent)
 
 
-def test_the_portable_collector_stands_in_where_there_is_no_proc(
+def test_portable_collector_replaces_others_without_proc(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On Linux it is off unless it is enabled; without /proc there are no envelopes of Sonar's."""
+    """On Linux it is off by default; without /proc there are no Sonar envelopes."""
     assert "portable" not in parts_of().collectors
     assert "portable" in parts_of(collectors={"portable": {"enabled": True}}).collectors
     monkeypatch.setattr(proc, "is_there", lambda: False)
@@ -162,7 +162,7 @@ def test_the_portable_collector_stands_in_where_there_is_no_proc(
     assert {"cpu_load", "mem_used", "num_cpus"} <= values.keys()
 
 
-def test_collector_for_servers_is_off_unless_it_is_enabled() -> None:
+def test_collector_for_servers_is_off_by_default() -> None:
     assert "lustre_jobstats" not in parts_of().collectors
     made = parts_of(collectors={"lustre_jobstats": {"enabled": True, "max_jobs": 5}})
     assert "lustre_jobstats" in made.collectors
@@ -182,13 +182,13 @@ TREES = {
 
 
 def stored_as(message: Message) -> tuple[object, ...]:
-    """Return what cc-metric-store keys a metric by: of a node, not by its devices."""
+    """Return cc-metric-store's key of a metric: its node and name, not its device."""
     part = [message.tags.get(tag) for tag in ("type", "type-id", "stype", "stype-id")]
     return (message.name, message.hostname, *(part if part[0] != "node" else ()), message.time)
 
 
 def mixed(messages: Iterable[Message]) -> set[str]:
-    """Return the names of the metrics of which the store would mix several."""
+    """Return the names of metrics of which the store would mix several series."""
     return {key[0] for key, count in Counter(map(stored_as, messages)).items() if count > 1}  # type: ignore[misc]
 
 
@@ -210,8 +210,8 @@ def sample(root: Root, site: Site) -> list[Message]:
     return found
 
 
-def test_the_store_keeps_apart_all_that_is_sent(root: Root) -> None:
-    """Devices are added up or averaged, jobs are shared out; nothing else is lost."""
+def test_clustercockpit_profile_sends_no_series_the_store_mixes(root: Root) -> None:
+    """Devices are summed or averaged, jobs dropped; nothing else is lost."""
     site = with_profile(SITE)
     sent = sample(root, site)
     assert {"net_bytes_in", "temperature", "ib_recv"} <= mixed(sent)
@@ -235,8 +235,8 @@ def values(messages: Iterable[Message], name: str) -> list[float]:
     return [float(m.value) for m in messages if m.name == name and m.tags["type"] == "node"]
 
 
-def test_what_cannot_be_added_up_is_averaged() -> None:
-    """By the units that collectors declare: as ``ccpipe config clustercockpit`` has it."""
+def test_profile_averages_units_that_cannot_be_summed() -> None:
+    """By the units that collectors declare, as in ``ccpipe config clustercockpit``."""
     averaged = {
         row.name
         for row in declared()
@@ -248,8 +248,8 @@ def test_what_cannot_be_added_up_is_averaged() -> None:
     assert averaged == set(AVERAGED)
 
 
-def test_the_recipe_has_the_same_rules() -> None:
-    """Beside the time to wait for a sample that comes in several messages."""
+def test_recipe_has_rules_of_profile() -> None:
+    """Except for the time to wait for a sample split over several messages."""
     recipe = tomllib.loads((ROOT / "bridges/clustercockpit.toml").read_text())
     rules = [dict(table) for table in recipe["translate"]]
     for table in rules:
@@ -259,8 +259,8 @@ def test_the_recipe_has_the_same_rules() -> None:
     assert recipe["sink"]["codec"]["precision"] == CLUSTERCOCKPIT.precision
 
 
-def test_what_the_site_says_wins() -> None:
-    """Its options of collectors and its precision; its rules come first."""
+def test_site_options_override_profile() -> None:
+    """The site's collector options and precision win; its rules are applied first."""
     table = {"use": "drop", "names": ["x"]}
     publish = Publish(
         profile="clustercockpit",
@@ -294,16 +294,16 @@ def test_what_the_site_says_wins() -> None:
         ),
     ],
 )  # fmt: skip
-def test_nothing_is_counted_twice(
+def test_profile_excludes_partitions_and_virtual_interfaces(
     name: str, patterns: tuple[str, ...], chosen: list[str], others: list[str]
 ) -> None:
-    """Neither partitions beside their disk nor bonds beside their interfaces."""
+    """Partitions and bonds would be counted twice."""
     options = CLUSTERCOCKPIT.collectors[name]
     assert list(options.values()) == [list(patterns)]
     assert [one for one in chosen + others if proc.matches(one, patterns)] == chosen
 
 
-def test_an_unknown_profile_is_refused(tmp_path: Path) -> None:
+def test_unknown_profile_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ccpipe.toml"
     path.write_text('[publish]\nprofile = "influx"\n')
     with pytest.raises(ConfigError, match=r"publish\.profile"):

@@ -1,4 +1,4 @@
-"""Control: requests to a node over a real broker, and the answers that peers understand."""
+"""Control requests to a node over a real broker, and answers that peers understand."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
 
 S27 = b'rapl.pkg_max_limit,hostname=nuc,method=GET,type=socket,type-id=0 control="" %d\n'
-"""What cc-node-controller's client sends, byte for byte, but for the time."""
+"""A request of cc-node-controller's client, byte for byte except for the time."""
 
 
 def site_of(server: Any, hostname: str = "nuc", **more: Any) -> Site:
@@ -37,11 +37,11 @@ def site_of(server: Any, hostname: str = "nuc", **more: Any) -> Site:
 
 
 class Node:
-    """What a node has to tell in these tests."""
+    """The controls of a node in these tests."""
 
     def __init__(self) -> None:
         self.interval = "10s"
-        self.let_go = threading.Event()
+        self.released = threading.Event()
 
     def controls(self) -> dict[str, Control]:
         return {
@@ -62,7 +62,7 @@ class Node:
 
     async def put_interval(self, value: str, tags: Mapping[str, str]) -> ControlChange:
         if not value.endswith("s"):
-            raise DataError(f"{value} is no time")
+            raise DataError(f"not a time: {value}")
         before, self.interval = self.interval, value
         return ControlChange(before, value)
 
@@ -77,7 +77,7 @@ class Node:
         raise FileNotFoundError(2, "No such file or directory", "/sys/x")
 
     def hang(self, tags: Mapping[str, str]) -> str:
-        self.let_go.wait(60)
+        self.released.wait(60)
         return "at last"
 
 
@@ -123,25 +123,23 @@ async def answered(
     return list(lines)
 
 
-async def asked(server: Any, *requests: Message, seconds: float = 10) -> list[Message]:
+async def send(server: Any, *requests: Message, seconds: float = 10) -> list[Message]:
     site = site_of(server)
     async with connected(site) as bus:
         return await send_requests(bus, site, requests, seconds=seconds)
 
 
 async def get(server: Any, name: str, **tags: str) -> Message:
-    (answer,) = await asked(server, control_request(name, node="nuc", tags=tags))
+    (answer,) = await send(server, control_request(name, node="nuc", tags=tags))
     return answer
 
 
 async def put(server: Any, name: str, value: str, **tags: str) -> Message:
-    (answer,) = await asked(server, control_request(name, node="nuc", value=value, tags=tags))
+    (answer,) = await send(server, control_request(name, node="nuc", value=value, tags=tags))
     return answer
 
 
-async def test_the_answer_is_what_cc_node_controllers_client_accepts(
-    nats_server: Any, nuc: Responder
-) -> None:
+async def test_answer_suits_cc_node_controller_client(nats_server: Any, nuc: Responder) -> None:
     """One log line with the request's name and tags, ``level`` INFO, and a time in nanoseconds."""
     before = time.time_ns()
     (answer,) = await answered(nats_server, S27 % before)
@@ -155,13 +153,15 @@ async def test_the_answer_is_what_cc_node_controllers_client_accepts(
     assert answer.problems() == []
 
 
-async def test_the_specifications_own_form_is_understood(nats_server: Any, nuc: Responder) -> None:
+async def test_responder_accepts_example_of_specification(nats_server: Any, nuc: Responder) -> None:
     example = b"rapl,hostname=nuc,type=socket,type-id=2,method=GET control=intel.pkg.energy_status"
     (answer,) = await answered(nats_server, example + b" 1740027951\n")
     assert (answer.name, answer.value, answer.tags["level"]) == ("rapl", "2", "INFO")
 
 
-async def test_a_class_and_what_to_set_are_understood(nats_server: Any, nuc: Responder) -> None:
+async def test_responder_accepts_control_class_with_assignment(
+    nats_server: Any, nuc: Responder
+) -> None:
     """``freq`` with ``governor=performance``, and LIKWID's names of classes."""
     assert (await put(nats_server, "freq", "governor=performance")).tags["level"] == "INFO"
     assert (await put(nats_server, "cpu_freq.governor", "performance")).tags["level"] == "INFO"
@@ -169,7 +169,7 @@ async def test_a_class_and_what_to_set_are_understood(nats_server: Any, nuc: Res
     assert (await get(nats_server, "prefetch.l1_dcu")).value == "on"
 
 
-async def test_a_value_is_set_and_the_change_is_logged(
+async def test_put_sets_value_and_logs_change(
     nats_server: Any, nuc: Responder, node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer = await put(nats_server, "interval", "30s")
@@ -186,11 +186,11 @@ async def test_a_value_is_set_and_the_change_is_logged(
     [
         ("rapl.pkg_limit_1", "85", "denied", "publish.control.put does not allow it"),
         ("rapl.pkg_max_limit", "85", "denied", "rapl.pkg_max_limit cannot be set"),
-        ("interval", "soon", "invalid", "soon is no time"),
+        ("interval", "soon", "invalid", "not a time: soon"),
         ("freq.govenor", "x", "unknown", "did you mean 'freq.governor'?"),
     ],
 )
-async def test_what_is_refused_is_answered(
+async def test_refused_put_is_answered_with_reason(
     nats_server: Any, nuc: Responder, name: str, value: str, reason: str, text: str
 ) -> None:
     answer = await put(nats_server, name, value)
@@ -204,11 +204,11 @@ async def test_what_is_refused_is_answered(
     [
         ("broken", "failed", "ZeroDivisionError"),
         ("absent", "failed", "No such file"),
-        ("hugepages", "unknown", "GET controls lists them"),
-        ("large", "failed", "more than a message holds"),
+        ("hugepages", "unknown", "`ccpipe control get` lists them"),
+        ("large", "failed", "exceeds the maximum message size"),
     ],
 )
-async def test_what_fails_is_answered(
+async def test_failed_get_is_answered_with_reason(
     nats_server: Any, nuc: Responder, name: str, reason: str, text: str
 ) -> None:
     answer = await get(nats_server, name)
@@ -217,20 +217,22 @@ async def test_what_fails_is_answered(
     assert (await get(nats_server, "interval")).value == "10s"
 
 
-async def test_what_cannot_be_encoded_is_answered(nats_server: Any, nuc: Responder) -> None:
-    """Under the name ``control``, as the name that was asked may be what cannot be said again."""
+async def test_answer_that_cannot_be_encoded_becomes_error(
+    nats_server: Any, nuc: Responder
+) -> None:
+    """Its name is ``control``, as the requested name may be what cannot be encoded."""
     (answer,) = await answered(nats_server, b'odd,hostname=nuc,method=GET control="" 1\n')
     assert (answer.name, answer.tags["level"]) == ("control", "ERROR")
 
 
-async def test_what_may_be_set_can_change_while_it_runs(nats_server: Any, nuc: Responder) -> None:
-    """As SIGHUP does; one name may be allowed, and not the rest of its class."""
+async def test_allowed_controls_change_while_running(nats_server: Any, nuc: Responder) -> None:
+    """As on SIGHUP; a single name can be allowed without the rest of its class."""
     nuc.allowed = ["freq.governor"]
     assert (await put(nats_server, "freq.governor", "performance")).tags["level"] == "INFO"
     assert (await put(nats_server, "interval", "30s")).tags["reason"] == "denied"
 
 
-async def test_controls_are_listed_as_cc_node_controller_does(
+async def test_controls_are_listed_as_by_cc_node_controller(
     nats_server: Any, nuc: Responder
 ) -> None:
     answer = await get(nats_server, "controls", type="node")
@@ -256,10 +258,10 @@ async def test_controls_are_listed_as_cc_node_controller_does(
         (b"x" * (MAX_BYTES + 1), "more than 65536"),
     ],
 )
-async def test_what_is_no_request_is_answered(
+async def test_invalid_request_is_answered(
     nats_server: Any, nuc: Responder, payload: bytes, text: str
 ) -> None:
-    """cc-node-controller says nothing to it, and whoever asked waits in vain."""
+    """cc-node-controller does not answer, so that its client waits until its timeout."""
     method = "put" if b"PUT" in payload else "get"
     (answer,) = await answered(nats_server, payload, f"fox%2Etest.control.{method}")
     assert (answer.hostname, answer.tags["level"], answer.tags["reason"]) == (
@@ -268,10 +270,10 @@ async def test_what_is_no_request_is_answered(
     assert text in str(answer.value)
 
 
-async def test_several_requests_are_answered_in_one_message(
+async def test_requests_of_one_message_are_answered_in_one_message(
     nats_server: Any, nuc: Responder
 ) -> None:
-    """The broker may allow a node one answer to a request; a bad line costs that line."""
+    """The broker may allow one answer per request; a bad line does not affect the others."""
     payload = (
         b'interval,hostname=nuc,method=GET control="" 1\n'
         b"broken line\n"
@@ -284,38 +286,40 @@ async def test_several_requests_are_answered_in_one_message(
     ]  # fmt: skip
 
 
-async def test_only_the_node_that_is_named_answers(nats_server: Any, nuc: Responder) -> None:
+async def test_only_requested_node_answers(nats_server: Any, nuc: Responder) -> None:
     other, site = Node(), site_of(nats_server, hostname="nuc2")
     other.interval = "1s"
     async with connected(site) as bus, responding(bus, site, other):
         requests = [control_request("interval", node=node) for node in ("nuc2", "nuc")]
-        answers = await asked(nats_server, *requests)
+        answers = await send(nats_server, *requests)
         assert {a.hostname: a.value for a in answers} == {"nuc": "10s", "nuc2": "1s"}
         await put(nats_server, "interval", "30s")
         assert other.interval == "1s"
         elsewhere = control_request("interval", node="nuc", tags={"cluster": "saga"})
-        assert await asked(nats_server, elsewhere, seconds=0.3) == []
+        assert await send(nats_server, elsewhere, seconds=0.3) == []
 
 
-async def test_a_question_to_nobody_is_answered_by_all(nats_server: Any, nuc: Responder) -> None:
-    """As cc-node-controller has it, for GET only."""
+async def test_get_without_node_is_answered_by_all_nodes(nats_server: Any, nuc: Responder) -> None:
+    """As with cc-node-controller, for GET only."""
     other, site = Node(), site_of(nats_server, hostname="nuc2")
     async with connected(site) as bus, responding(bus, site, other):
-        answers = await asked(nats_server, control_request("interval"), seconds=2)
+        answers = await send(nats_server, control_request("interval"), seconds=2)
     assert {answer.hostname for answer in answers} == {"nuc", "nuc2"}
 
 
-async def test_a_node_that_is_not_there_does_not_answer(nats_server: Any, nuc: Responder) -> None:
-    """The others' answers are returned all the same, after the time is over."""
+async def test_client_returns_other_answers_when_node_is_missing(
+    nats_server: Any, nuc: Responder
+) -> None:
+    """It waits until the timeout."""
     names = [control_request("interval", node=node) for node in ("nuc", "gone")]
-    answers = await asked(nats_server, *names, seconds=2)
+    answers = await send(nats_server, *names, seconds=2)
     assert [answer.hostname for answer in answers] == ["nuc"]
 
 
-async def test_where_nobody_listens_it_is_known_at_once(nats_server: Any) -> None:
-    """The broker says so: nobody waits an hour."""
+async def test_client_returns_at_once_without_responders(nats_server: Any) -> None:
+    """The broker reports that the subject has no subscribers."""
     async with asyncio.timeout(10):
-        assert await asked(nats_server, control_request("interval", node="nuc"), seconds=3600) == []
+        assert await send(nats_server, control_request("interval", node="nuc"), seconds=3600) == []
 
 
 @pytest.mark.parametrize(
@@ -325,10 +329,10 @@ async def test_where_nobody_listens_it_is_known_at_once(nats_server: Any) -> Non
         ("put", "GET", "tag method is GET, on the subject of PUT requests"),
     ],
 )
-async def test_the_subject_decides_what_a_request_may_do(
+async def test_method_must_match_subject(
     nats_server: Any, nuc: Responder, node: Node, subject: str, method: str, text: str
 ) -> None:
-    """The broker grants GET and PUT by subject: whoever may only ask must not set anything."""
+    """The broker grants GET and PUT by subject: a client with read access must not set anything."""
     payload = f'interval,hostname=nuc,method={method},type=node control="30s" 1\n'.encode()
     (answer,) = await answered(nats_server, payload, f"fox%2Etest.control.{subject}")
     assert (answer.tags["level"], answer.tags["reason"]) == ("ERROR", "invalid")
@@ -336,14 +340,13 @@ async def test_the_subject_decides_what_a_request_may_do(
     assert node.interval == "10s"
 
 
-async def test_requests_are_counted_by_outcome(nats_server: Any, nuc: Responder) -> None:
-    """For ``/metrics``: what was answered, and what was refused and why."""
+async def test_responder_counts_requests_by_outcome(nats_server: Any, nuc: Responder) -> None:
     await get(nats_server, "interval")
     await put(nats_server, "rapl.pkg_limit_1", "85")
     assert nuc.telemetry.requests.values == {"answered": 1, "denied": 1}
 
 
-async def test_a_flat_subject_serves_both_methods(nats_server: Any, node: Node) -> None:
+async def test_flat_subject_serves_both_methods(nats_server: Any, node: Node) -> None:
     """As cc-node-controller is configured: ``cc-control`` for all."""
     site = site_of(nats_server, subjects={"control": "cc-control"})
     async with connected(site) as bus, responding(bus, site, node):
@@ -354,10 +357,10 @@ async def test_a_flat_subject_serves_both_methods(nats_server: Any, node: Node) 
     assert node.interval == "30s"
 
 
-async def test_a_subject_of_its_own_keeps_requests_from_other_nodes(
+async def test_subject_per_node_receives_requests_of_that_node_only(
     nats_server: Any, node: Node
 ) -> None:
-    """Then the broker can say who may set what on which node; all are asked on one more."""
+    """The broker can then restrict PUTs by node; a GET for all nodes has a subject of its own."""
     site = site_of(nats_server, subjects={"control": "{cluster}.control.{hostname}.{method}"})
     received: list[Delivery] = []
     async with connected(site) as bus, responding(bus, site, node), connected(site) as other:
@@ -372,25 +375,25 @@ async def test_a_subject_of_its_own_keeps_requests_from_other_nodes(
     assert [delivery.subject for delivery in received] == ["fox%2Etest.control.nuc.get"]
 
 
-async def test_an_answer_that_hangs_holds_up_no_other(
+async def test_hanging_control_blocks_no_other(
     nats_server: Any, nuc: Responder, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is given up after a while, and not asked for again while it hangs."""
+    """It times out, and is not read again while it hangs."""
     monkeypatch.setattr(module, "ANSWER_SECONDS", 0.2)
     first, second = await get(nats_server, "hangs"), await get(nats_server, "hangs")
     assert first.value == "hangs takes more than 0.2 s"
-    assert second.value == "hangs still hangs with an earlier request"
+    assert second.value == "hangs is still blocked by an earlier request"
     monkeypatch.setattr(module, "ANSWER_SECONDS", 60)
     assert (await get(nats_server, "interval")).value == "10s"
-    node.let_go.set()
+    node.released.set()
     await eventually(lambda: "hangs" not in nuc._running)
     assert (await get(nats_server, "hangs")).value == "at last"
 
 
-async def test_beyond_a_bound_requests_are_told_to_come_again(
+async def test_responder_refuses_requests_as_busy_beyond_limit(
     nats_server: Any, nuc: Responder, node: Node
 ) -> None:
-    """Nothing is swallowed: those that waited are answered, the others refused."""
+    """Waiting requests are still answered."""
     site, received = site_of(nats_server), list[Delivery]()
     many = module.MAX_WAITING + 10
     async with connected(site) as bus:
@@ -402,16 +405,14 @@ async def test_beyond_a_bound_requests_are_told_to_come_again(
             payload = encode([control_request("interval", node="nuc")], precision="ns")
             await bus.publish("fox%2Etest.control.get", payload, reply=inbox)
         await eventually(lambda: len(received) >= many - module.MAX_WAITING)
-        node.let_go.set()
+        node.released.set()
         await eventually(lambda: len(received) == many)
     values = [str(decode(delivery.payload)[0].value) for delivery in received]
     assert values.count("10s") == module.MAX_WAITING
     assert sum(value.startswith("busy: ") for value in values) == 10
 
 
-async def test_it_answers_again_after_the_connection_was_lost(
-    nats_server: Any, nuc: Responder
-) -> None:
+async def test_responder_answers_after_reconnect(nats_server: Any, nuc: Responder) -> None:
     assert nats_server._process is not None
     nats_server._process.kill()
     await eventually(lambda: not nuc.bus.is_connected)
@@ -420,7 +421,7 @@ async def test_it_answers_again_after_the_connection_was_lost(
     assert (await get(nats_server, "interval")).value == "10s"
 
 
-async def test_a_put_without_reply_subject_is_done(
+async def test_put_without_reply_subject_is_executed(
     nats_server: Any, nuc: Responder, node: Node
 ) -> None:
     site = site_of(nats_server)
@@ -432,8 +433,8 @@ async def test_a_put_without_reply_subject_is_done(
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_requests_with_or_without_a_problem(payload: bytes) -> None:
-    """Never an exception; what has no problem is a control line to this node."""
+def test_read_parses_any_bytes(payload: bytes) -> None:
+    """It never raises; a request without a problem is a control line to this node."""
     for found in read(payload, cluster="fox", hostname="nuc"):
         if not found.problem:
             assert found.message.hostname in ("", "nuc")
@@ -454,10 +455,10 @@ words = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), min_size
     field=st.sampled_from(["control", "value", "log"]),
     text=st.text(st.characters(codec="utf-8"), max_size=20),
 )
-async def test_any_line_is_answered_by_a_line(
+async def test_answer_has_name_and_tags_of_request(
     name: str, tags: dict[str, str], field: str, text: str
 ) -> None:
-    """With the same name and tags, so that whoever asked knows what it is the answer to."""
+    """The client can match answers to requests."""
     site = Site(cluster="fox", hostname="nuc")
     try:
         payload = encode([Message(name, tags, text, 1, field)], precision="ns")
@@ -475,7 +476,7 @@ async def test_any_line_is_answered_by_a_line(
         assert {key: line.tags[key] for key in kept} == {key: tags[key] for key in kept}
 
 
-def test_lines_beyond_a_bound_are_not_read() -> None:
+def test_read_ignores_lines_beyond_limit() -> None:
     """One message cannot keep a node busy for long."""
     payload = b'interval,hostname=nuc,method=GET control=""\n' * (MAX_LINES + 50)
     assert len(read(payload, cluster="fox", hostname="nuc")) == MAX_LINES

@@ -1,4 +1,4 @@
-"""Requests that are recorded, old, sent again or delivered by a stream move no node."""
+"""Recorded, old or repeated requests, and requests delivered by a stream, change nothing."""
 
 import json
 import time
@@ -48,8 +48,8 @@ async def answer_to(bus: Connection, payload: bytes) -> tuple[str, str]:
     return answer.tags["level"], str(answer.value)
 
 
-async def test_a_recorded_request_is_obeyed_once(bus: Connection, node: Node) -> None:
-    """The same bytes again set nothing back; the same value with a new timestamp does."""
+async def test_put_is_executed_once(bus: Connection, node: Node) -> None:
+    """A replay of the same bytes is refused; the same value with a new timestamp is accepted."""
     recorded = line("7s")
     assert (await answer_to(bus, recorded))[0] == "INFO"
     assert (await answer_to(bus, line("9s")))[0] == "INFO"
@@ -71,17 +71,17 @@ async def test_a_recorded_request_is_obeyed_once(bus: Connection, node: Node) ->
     ],
     ids=["old", "in seconds", "future", "without a timestamp", "lower case"],
 )
-async def test_an_old_request_is_refused(
+async def test_put_with_invalid_time_is_refused_with_reason(
     bus: Connection, node: Node, payload: bytes, text: str
 ) -> None:
-    """With an answer that says why; cc-node-controller's client sends its time and ``PUT``."""
+    """cc-node-controller's client sends its time and ``PUT``."""
     level, why = await answer_to(bus, payload)
     assert (level, node.interval) == ("ERROR", "10s")
     assert text in why
 
 
 @given(st.integers(-100, 100))
-def test_a_put_is_accepted_within_the_documented_offset(seconds: int) -> None:
+def test_put_is_accepted_within_documented_offset(seconds: int) -> None:
     now = 1_795_000_000 * SECOND
     for method in ("GET", "PUT"):
         payload = line("7s", method=method, sent=now + seconds * SECOND)
@@ -90,8 +90,8 @@ def test_a_put_is_accepted_within_the_documented_offset(seconds: int) -> None:
         assert (not request.problem) == is_accepted
 
 
-async def test_what_a_stream_delivers_is_ignored(bus: Connection, node: Node) -> None:
-    """By a push consumer, to a pull request and republished: on a broker with a single account."""
+async def test_request_delivered_by_stream_is_ignored(bus: Connection, node: Node) -> None:
+    """By a push consumer, by a pull request, and republished, on a broker with a single account."""
     streams: list[dict[str, object]] = [
         {"name": "replayed", "subjects": ["replayed"]},
         {"name": "again", "subjects": ["again"], "republish": {"src": "again", "dest": PUT}},

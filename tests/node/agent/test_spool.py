@@ -1,4 +1,4 @@
-"""The spool: order, bounds, and what kills, full disks and damage leave of it."""
+"""The spool: order and limits, and its state after kills, full disks and damage."""
 
 import errno
 import itertools
@@ -26,11 +26,11 @@ def messages(*numbers: int, size: int = 0, event: bool = False) -> list[tuple[Ou
     return [(Outgoing("s", b"x" * size + b"\n", str(number)), event) for number in numbers]
 
 
-def held(spool: Spool) -> list[str]:
+def stored_messages(spool: Spool) -> list[str]:
     return [each.message.id for each in spool.oldest(10_000)]
 
 
-def opened(path: Path, size: int = 2**20, age: float = 3600) -> Spool:
+def open_spool(path: Path, size: int = 2**20, age: float = 3600) -> Spool:
     spool = Spool(path, size=size, age=age)
     spool.open()
     return spool
@@ -38,7 +38,7 @@ def opened(path: Path, size: int = 2**20, age: float = 3600) -> Spool:
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Iterator[Spool]:
-    spool = opened(tmp_path / "spool")
+    spool = open_spool(tmp_path / "spool")
     yield spool
     spool.close()
 
@@ -47,9 +47,9 @@ def names(path: Path) -> list[str]:
     return sorted(each.name for each in path.iterdir())
 
 
-def test_spool_returns_messages_in_the_order_of_appending(tmp_path: Path) -> None:
-    """Complete, with their ids and headers; files are for their owner only, and removed in time."""
-    spool = opened(tmp_path / "new" / "spool")
+def test_spool_returns_messages_in_order_of_appending(tmp_path: Path) -> None:
+    """With ids and headers; files are readable by the owner only, and removed in time."""
+    spool = open_spool(tmp_path / "new" / "spool")
     spool.append(messages(1, 2))
     last = Outgoing("s", b"x" * 5000 + b"\n", "3", {"A": "b"})
     spool.append([(last, True)])
@@ -66,17 +66,22 @@ def test_spool_returns_messages_in_the_order_of_appending(tmp_path: Path) -> Non
     assert (spool.messages, spool.bytes) == (1, 8192)
     assert (spool.path / names(spool.path)[0]).stat().st_mode & 0o777 == 0o600
     spool.remove(rest)
-    assert (spool.messages, spool.bytes, held(spool), names(spool.path)) == (0, 0, [], [])
+    assert (spool.messages, spool.bytes, stored_messages(spool), names(spool.path)) == (
+        0,
+        0,
+        [],
+        [],
+    )
     spool.close()
 
 
-def test_spool_keeps_order_where_metrics_and_events_alternate(tmp_path: Path) -> None:
+def test_spool_keeps_order_when_metrics_and_events_alternate(tmp_path: Path) -> None:
     """They are in different files, which are read in the order of their numbers."""
-    spool = opened(tmp_path / "spool")
+    spool = open_spool(tmp_path / "spool")
     spool.append([*messages(1), *messages(2, event=True), *messages(3, 4), *messages(5)])
     spool.close()
-    spool = opened(tmp_path / "spool")
-    assert held(spool) == ["1", "2", "3", "4", "5"]
+    spool = open_spool(tmp_path / "spool")
+    assert stored_messages(spool) == ["1", "2", "3", "4", "5"]
     assert [name.partition(".")[2] for name in names(spool.path)] == [
         "metrics",
         "events",
@@ -85,40 +90,38 @@ def test_spool_keeps_order_where_metrics_and_events_alternate(tmp_path: Path) ->
     spool.close()
 
 
-def test_spool_drops_the_oldest_metrics_when_it_is_full(tmp_path: Path) -> None:
-    spool = opened(tmp_path / "spool", size=20_480)
+def test_spool_drops_oldest_metrics_when_full(tmp_path: Path) -> None:
+    spool = open_spool(tmp_path / "spool", size=20_480)
     spool.append(messages(0, event=True))
     for number in range(1, 20):
         spool.append(messages(number, size=800))
         assert spool.bytes <= 20_480
-    assert held(spool) == ["0", "16", "17", "18", "19"]
+    assert stored_messages(spool) == ["0", "16", "17", "18", "19"]
     assert spool.dropped == Dropped(15, 15)
     assert sum(path.stat().st_blocks * 512 for path in spool.path.iterdir()) <= spool.bytes
     spool.close()
 
 
-def test_spool_full_of_events_refuses_more(tmp_path: Path) -> None:
-    """They are never dropped; what is refused stays with the caller, and nothing is added."""
-    spool = opened(tmp_path / "spool", size=12_288)
+def test_spool_refuses_messages_when_full_of_events(tmp_path: Path) -> None:
+    """Events are never dropped; after a refusal nothing is added."""
+    spool = open_spool(tmp_path / "spool", size=12_288)
     spool.append(messages(1, size=500))
     spool.append(messages(2, size=4500, event=True))
-    with pytest.raises(UnavailableError, match="events fill it"):
+    with pytest.raises(UnavailableError, match="full of events"):
         spool.append([*messages(3), *messages(4, size=4500, event=True)])
-    assert held(spool) == ["1", "2"]
+    assert stored_messages(spool) == ["1", "2"]
     spool.append(messages(5, size=500))
-    assert held(spool) == ["2", "5"]
+    assert stored_messages(spool) == ["2", "5"]
     assert spool.dropped == Dropped(1, 1)
     spool.append(messages(6, size=50_000))  # larger than the spool itself
-    assert held(spool) == ["2"]
+    assert stored_messages(spool) == ["2"]
     assert spool.dropped == Dropped(3, 3)
     spool.close()
 
 
-def test_spool_drops_metrics_that_are_too_old(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not events; and by a clock that does not jump: the wall clock may say what it likes."""
-    spool = opened(tmp_path / "spool", age=3600)
+def test_spool_drops_metrics_beyond_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not events; the age does not depend on the wall clock."""
+    spool = open_spool(tmp_path / "spool", age=3600)
     spool.append(messages(1))
     spool.append(messages(2, event=True))
     real = time.time
@@ -126,40 +129,40 @@ def test_spool_drops_metrics_that_are_too_old(
         monkeypatch.setattr(time, "time", lambda days=days: real() + 86400 * days)
         monkeypatch.setattr(time, "time_ns", lambda days=days: int((real() + 86400 * days) * 1e9))
         spool.drop_old()
-        assert (held(spool), spool.dropped) == (["1", "2"], Dropped())
+        assert (stored_messages(spool), spool.dropped) == (["1", "2"], Dropped())
     for path in spool.path.iterdir():
         os.utime(path, (0, 0))
     spool.close()
-    spool = opened(tmp_path / "spool", age=3600)
+    spool = open_spool(tmp_path / "spool", age=3600)
     spool.drop_old()
-    assert held(spool) == ["1", "2"]
+    assert stored_messages(spool) == ["1", "2"]
     spool.age = 0.0
     spool.drop_old()
-    assert (held(spool), spool.dropped) == (["2"], Dropped(1, 1))
+    assert (stored_messages(spool), spool.dropped) == (["2"], Dropped(1, 1))
     spool.close()
 
 
-def _append_and_die(path: Path) -> None:
-    spool = opened(path)
+def _append_until_killed(path: Path) -> None:
+    spool = open_spool(path)
     spool.append(messages(1, 2, 3))
     os._exit(1)
 
 
-def test_spool_outlives_a_kill(tmp_path: Path) -> None:
+def test_spool_survives_sigkill(tmp_path: Path) -> None:
     child = multiprocessing.get_context("spawn").Process(
-        target=_append_and_die, args=(tmp_path / "spool",)
+        target=_append_until_killed, args=(tmp_path / "spool",)
     )
     child.start()
     child.join()
-    spool = opened(tmp_path / "spool")
+    spool = open_spool(tmp_path / "spool")
     assert (spool.messages, spool.bytes) == (3, 4096)
-    assert held(spool) == ["1", "2", "3"]
+    assert stored_messages(spool) == ["1", "2", "3"]
     spool.append(messages(4))
-    assert held(spool) == ["1", "2", "3", "4"]
+    assert stored_messages(spool) == ["1", "2", "3", "4"]
     spool.close()
 
 
-def test_spool_syncs_what_is_appended(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spool_syncs_appended_messages(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     real = os.fsync
 
@@ -172,24 +175,24 @@ def test_spool_syncs_what_is_appended(spool: Spool, monkeypatch: pytest.MonkeyPa
     assert synced == ["000000000001-1-1.metrics", "000000000002-1-1.events", "spool"]
 
 
-def test_spool_is_unchanged_when_the_disk_is_full(spool: Spool) -> None:
+def test_spool_is_unchanged_when_disk_is_full(spool: Spool) -> None:
     """The error names the directory, no file is left, and removing needs no space."""
     spool.append(messages(1))
     with full_disk(8192), pytest.raises(UnavailableError, match="spool: File too large"):
         spool.append([*messages(2), *messages(3, size=100_000, event=True)])
-    assert (held(spool), spool.messages, spool.bytes) == (["1"], 1, 4096)
+    assert (stored_messages(spool), spool.messages, spool.bytes) == (["1"], 1, 4096)
     assert len(names(spool.path)) == 1
     with full_disk(0):
         spool.remove(spool.oldest(1))
     assert names(spool.path) == []
     spool.append(messages(3, size=100_000))
-    assert held(spool) == ["3"]
+    assert stored_messages(spool) == ["3"]
 
 
-def test_spool_names_what_makes_it_unusable_and_recovers(tmp_path: Path) -> None:
-    """Another process has it, its path is a file, or its name is no file of a spool."""
+def test_spool_reports_why_it_is_unusable_and_recovers(tmp_path: Path) -> None:
+    """Another process uses it, its path is a file, or a file has an invalid name."""
     path = tmp_path / "spool"
-    spool = opened(path)
+    spool = open_spool(path)
     spool.append(messages(1))
     other = Spool(path, size=2**20, age=3600)
     with pytest.raises(UnavailableError, match="spool: another process uses it"):
@@ -200,18 +203,18 @@ def test_spool_names_what_makes_it_unusable_and_recovers(tmp_path: Path) -> None
     with pytest.raises(UnavailableError, match="closed"):
         spool.append(messages(1))
     other.append(messages(2))
-    assert held(other) == ["1", "2"]
+    assert stored_messages(other) == ["1", "2"]
     other.close()
     (tmp_path / "file").touch()
     for name in ("file", "file/spool"):
         with pytest.raises(UnavailableError, match=name):
-            opened(tmp_path / name)
+            open_spool(tmp_path / name)
 
 
-def test_spool_reads_on_while_a_file_cannot_be_read(
+def test_spool_skips_unreadable_file_until_retry(
     spool: Spool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A disk that is away holds up nobody, and what it has arrives when it is back."""
+    """Other files are read meanwhile; its messages are returned once it is readable."""
     spool.append(messages(1))
     spool.append(messages(2))
     monkeypatch.setattr(spool_module, "RETRY_SECONDS", 0.2)
@@ -219,7 +222,7 @@ def test_spool_reads_on_while_a_file_cannot_be_read(
     content = first.read_bytes()
     first.unlink()
     first.mkdir()  # reading it fails, also for root
-    assert held(spool) == ["2"]
+    assert stored_messages(spool) == ["2"]
     assert "cannot be read now: Is a directory" in caplog.text
     spool.remove(spool.oldest(1))
     assert (spool.messages, spool.is_waiting) == (1, False)
@@ -227,17 +230,17 @@ def test_spool_reads_on_while_a_file_cannot_be_read(
     first.write_bytes(content)
     while not spool.is_waiting:
         time.sleep(0.01)
-    assert held(spool) == ["1"]
+    assert stored_messages(spool) == ["1"]
     assert spool.lost == Dropped()
 
 
-def test_spool_finds_the_files_of_a_disk_that_is_mounted_later(tmp_path: Path) -> None:
-    """Nothing is overwritten, and nothing of a disk that is away counts as lost."""
+def test_spool_finds_files_of_disk_mounted_later(tmp_path: Path) -> None:
+    """Nothing is overwritten, and messages on an unmounted disk do not count as lost."""
     path, away, other = tmp_path / "spool", tmp_path / "away", tmp_path / "other"
-    spool = opened(path)
+    spool = open_spool(path)
     spool.append(messages(1))
     path.rename(away)
-    assert held(spool) == []
+    assert stored_messages(spool) == []
     with pytest.raises(UnavailableError, match="No such file"):
         spool.append(messages(2))
     path.mkdir()  # where it was mounted
@@ -247,42 +250,40 @@ def test_spool_finds_the_files_of_a_disk_that_is_mounted_later(tmp_path: Path) -
     spool.append(messages(4))
     assert (spool.messages, spool.lost) == (3, Dropped())
     spool.close()
-    spool = opened(path)
-    assert held(spool) == ["1", "4"]
+    spool = open_spool(path)
+    assert stored_messages(spool) == ["1", "4"]
     spool.close()
     assert names(other) == ["000000000002-1-1.metrics"]
 
 
-def test_spool_counts_a_file_that_others_deleted(
+def test_spool_counts_file_deleted_by_others(
     spool: Spool, caplog: pytest.LogCaptureFixture
 ) -> None:
     spool.append(messages(1, 2, 3))
     (spool.path / names(spool.path)[0]).unlink()
-    assert held(spool) == []
+    assert stored_messages(spool) == []
     assert (spool.messages, spool.bytes, spool.lost) == (0, 0, Dropped(3, 3))
-    assert "was deleted by others: 3 of its 3 messages are lost" in caplog.text
+    assert "was deleted by another program: 3 of its 3 messages are lost" in caplog.text
 
 
-def test_spool_keeps_the_latest_damaged_file(tmp_path: Path) -> None:
-    """For people to look at; it does not count, and is no part of the next spool."""
+def test_spool_keeps_latest_damaged_file(tmp_path: Path) -> None:
+    """For inspection; it does not count, and a new spool ignores it."""
     path = tmp_path / "spool"
-    spool = opened(path)
+    spool = open_spool(path)
     for number in range(3):
         spool.append(messages(number))
     for name in names(path)[:2]:
         (path / name).write_bytes(name.encode())
-    assert held(spool) == ["2"]
+    assert stored_messages(spool) == ["2"]
     assert names(path) == ["000000000003-1-1.metrics", "damaged"]
     assert (path / "damaged").read_bytes() == b"000000000002-1-1.metrics"
     spool.close()
-    spool = opened(path)
-    assert (spool.messages, spool.bytes, held(spool)) == (1, 4096, ["2"])
+    spool = open_spool(path)
+    assert (spool.messages, spool.bytes, stored_messages(spool)) == (1, 4096, ["2"])
     spool.close()
 
 
-def test_spool_deletes_later_what_the_disk_did_not_delete(
-    spool: Spool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spool_retries_failed_delete(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool_module, "RETRY_SECONDS", 0.2)
     spool.append(messages(1))
     with monkeypatch.context() as patched:
@@ -291,7 +292,7 @@ def test_spool_deletes_later_what_the_disk_did_not_delete(
     assert (spool.messages, spool.bytes, spool.is_waiting) == (0, 4096, False)
     while not spool.is_waiting:
         time.sleep(0.01)
-    assert held(spool) == []
+    assert stored_messages(spool) == []
     assert (spool.bytes, spool.is_waiting, names(spool.path)) == (0, False, [])
 
 
@@ -302,7 +303,7 @@ def read_only(path: Path) -> None:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("whole") / "spool"
-    spool = opened(path, size=2**24)
+    spool = open_spool(path, size=2**24)
     numbers = iter(range(10**6))
     for count in (1, 2, 7, 30, 1, 3):
         for event in (False, True):
@@ -324,7 +325,7 @@ def damaged(path: Path, chance: random.Random) -> Iterator[str]:
         elif kind == "zeroes":
             begin -= begin % 512
             content[begin : begin + 4096] = bytes(len(content[begin : begin + 4096]))
-        elif kind == "foreign":  # what another file has there
+        elif kind == "foreign":  # the content of another file there
             other = chance.choice(sorted(path.iterdir())).read_bytes()
             content[begin : begin + 4096] = other[begin : begin + 4096]
         elif kind == "garbage":
@@ -337,10 +338,10 @@ def damaged(path: Path, chance: random.Random) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_spool_loses_nothing_untold_when_damaged(
+def test_spool_counts_every_message_lost_by_damage(
     whole: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, seed: int
 ) -> None:
-    """Of 500 damaged spools: each message is read as it was written, or counted and logged."""
+    """In 500 damaged spools each message is read as it was written, or counted and logged."""
     chance = random.Random(seed)
     total = Spool(whole, size=2**24, age=3600)
     total.open()
@@ -351,7 +352,7 @@ def test_spool_loses_nothing_untold_when_damaged(
         path = tmp_path / str(number)
         shutil.copytree(whole, path)
         kinds = list(damaged(path, chance))
-        spool = opened(path, size=2**24)
+        spool = open_spool(path, size=2**24)
         assert spool.messages == len(written), kinds
         found = spool.oldest(10**6)
         ids = [each.message.id for each in found]
@@ -379,16 +380,16 @@ def append_until_full(spool: Spool) -> None:
         spool.append(messages(number, size=3000))
 
 
-def test_spool_empties_on_a_disk_without_a_free_byte(small_disk: Path) -> None:
-    """Reading and removing need none, and what was freed is used again."""
-    spool = opened(small_disk / "spool")
+def test_spool_empties_on_full_disk(small_disk: Path) -> None:
+    """Reading and removing need no space; freed space is used again."""
+    spool = open_spool(small_disk / "spool")
     with pytest.raises(UnavailableError, match=os.strerror(errno.ENOSPC)):
         append_until_full(spool)
     with pytest.raises(OSError, match="No space"):
         fill(small_disk / "filler")
     appended = spool.messages
     assert appended > 5
-    assert held(spool) == [str(number) for number in range(appended)]
+    assert stored_messages(spool) == [str(number) for number in range(appended)]
     spool.remove(spool.oldest(1))
     spool.append(messages(appended, size=3000))
     spool.remove(spool.oldest(10_000))
@@ -406,14 +407,14 @@ numbers = st.integers(1, 2**40)
 
 
 @given(number=numbers, messages=contents)
-def test_frames_return_what_was_written(number: int, messages: list[Outgoing]) -> None:
+def test_frames_decode_to_written_messages(number: int, messages: list[Outgoing]) -> None:
     content = encode_frames(number, messages)
     assert list(decode_frames(number, content)) == list(enumerate(messages))
 
 
 @given(number=numbers, pieces=st.lists(st.binary(max_size=100) | st.just(MAGIC), max_size=20))
-def test_frames_of_any_bytes_are_what_the_bytes_hold(number: int, pieces: list[bytes]) -> None:
-    """Whatever is read is there as it would be written: nothing is made up, and nothing raises."""
+def test_frames_decode_any_bytes(number: int, pieces: list[bytes]) -> None:
+    """Each decoded message is encoded in the bytes; nothing raises."""
     content = b"".join(pieces)
     for index, message in decode_frames(number, content):
         frame = encode_frames(number, [message] * (index + 1))
@@ -426,10 +427,10 @@ def test_frames_of_any_bytes_are_what_the_bytes_hold(number: int, pieces: list[b
     garbage=st.binary(min_size=1, max_size=300),
     cut=st.booleans(),
 )
-def test_frames_beside_damage_are_read(
+def test_frames_without_damage_are_decoded(
     messages: list[Outgoing], at: float, garbage: bytes, cut: bool
 ) -> None:
-    """Each frame that no changed byte is in; of the others none comes back as another."""
+    """Each frame without a changed byte is decoded; no damaged one decodes to another message."""
     whole = encode_frames(7, messages)
     ends = [len(encode_frames(7, messages[: count + 1])) for count in range(len(messages))]
     begin = int(at * len(whole))
@@ -445,7 +446,7 @@ def test_frames_beside_damage_are_read(
     assert undamaged <= {index for index, _ in found}
 
 
-def test_frames_of_another_file_are_not_read() -> None:
-    """A block that the disk wrote to the wrong place is damage, although it is whole."""
+def test_frames_of_another_file_are_ignored() -> None:
+    """A block that the disk wrote to the wrong place is damage, although it is complete."""
     content = encode_frames(1, [Outgoing("s", b"x", "1")])
     assert list(decode_frames(2, content)) == []

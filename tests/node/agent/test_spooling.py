@@ -1,4 +1,4 @@
-"""Publishing through the spool, with a real broker that goes, freezes and comes back."""
+"""Publishing through the spool, with a real broker that stops, freezes and restarts."""
 
 import asyncio
 import contextlib
@@ -27,14 +27,14 @@ from tests.conftest import eventually, free_port
 from tests.processes import frozen
 from tests.servers.nats.daemon import nats_daemon
 from tests.servers.nats.stored import stored
-from tests.sinks.conftest import KeptLetters
+from tests.sinks.conftest import KeptDeadLetters
 
 TAGS = {"cluster": "fox.test", "hostname": "n1", "type": "node"}
 
 
 @pytest.fixture(autouse=True)
 def _time_to_connect() -> None:
-    """Let sinks open as quickly as they do, for here the broker is often away."""
+    """Do not delay opening a sink: here the broker is often unreachable."""
 
 
 def line(number: int) -> Message:
@@ -47,13 +47,13 @@ async def numbers(server: NatsServer) -> list[int]:
 
 
 class Node:
-    """What a publisher has: a connection, a spool and a sink."""
+    """A publisher's connection, spool and sink."""
 
     def __init__(self, server: NatsServer | str, path: Path, **options: int) -> None:
         url = server if isinstance(server, str) else server.url
         self.site = Site(cluster="fox.test", hostname="n1", bus=Bus(servers=[url]))
         self.telemetry = Telemetry()
-        self.letters = KeptLetters()
+        self.letters = KeptDeadLetters()
         self.spool = Spool(path, size=options.get("size", 2**20), age=3600)
         self.rate = options.get("rate", 500)
         self.ending = asyncio.Event()
@@ -86,7 +86,7 @@ class Node:
         return self.telemetry.registry.get_sample_value(name)
 
 
-async def test_while_the_broker_answers_nothing_touches_the_disk(
+async def test_sink_writes_nothing_to_disk_while_broker_responds(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spooling, "DIRECT_SECONDS", 60.0)
@@ -97,10 +97,10 @@ async def test_while_the_broker_answers_nothing_touches_the_disk(
     assert await numbers(nats_server) == [1]
 
 
-async def test_what_was_spooled_comes_in_order_once_the_broker_is_there(
+async def test_replay_publishes_in_order_once_broker_is_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """New messages queue behind the old ones; counters and the log say what happened."""
+    """New messages queue behind the old ones; counters and log report the replay."""
     caplog.set_level("INFO")
     server = NatsServer(tmp_path / "nats", port=free_port())
     (tmp_path / "nats").mkdir()
@@ -122,8 +122,8 @@ async def test_what_was_spooled_comes_in_order_once_the_broker_is_there(
     assert caplog.text.count("messages go to the spool") == 1
 
 
-async def test_ids_survive_a_restart(nats_server: NatsServer, tmp_path: Path) -> None:
-    """What the broker had stored, but could not say so, is stored once."""
+async def test_message_ids_survive_restart(nats_server: NatsServer, tmp_path: Path) -> None:
+    """A message that the broker stored without acknowledging it is stored once."""
     node = Node(nats_server, tmp_path / "spool")
     async with node.running() as sink:
         await sink.write(to_lines([line(1), line(2)]))
@@ -136,10 +136,10 @@ async def test_ids_survive_a_restart(nats_server: NatsServer, tmp_path: Path) ->
     assert len(await stored(nats_server)) == 2
 
 
-async def test_a_frozen_broker_costs_two_seconds_and_nothing_else(
+async def test_sink_spools_after_timeout_of_frozen_broker(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It accepts bytes and does not answer: a write goes to the disk instead of waiting."""
+    """A broker that accepts bytes but does not respond delays a write by two seconds."""
     node = Node(nats_server, tmp_path / "spool")
     async with node.running() as sink:
         await sink.write(to_lines([line(1)]))
@@ -153,10 +153,10 @@ async def test_a_frozen_broker_costs_two_seconds_and_nothing_else(
     assert await numbers(nats_server) == [1, 2, 3]
 
 
-async def test_metrics_go_events_stay_when_it_is_full(
+async def test_full_spool_drops_metrics_and_keeps_events(
     tmp_path: Path, unused_port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The counter and one line of the log say how much; also on a subject that both share."""
+    """Counter and log report the loss; also on a subject that both share."""
     server = NatsServer(tmp_path, port=unused_port)
     node = Node(server, tmp_path / "spool", size=409_600)
     job = event("job", "start_job", "{}", time=10**18, tags=TAGS)
@@ -178,7 +178,7 @@ async def test_metrics_go_events_stay_when_it_is_full(
     assert sum(count for count in counts if isinstance(count, int)) == dropped
 
 
-async def test_what_the_broker_refuses_for_ever_becomes_a_dead_letter(
+async def test_replay_writes_permanently_rejected_message_to_dead_letters(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
     node = Node(nats_server, tmp_path / "spool", size=2**23)
@@ -191,21 +191,21 @@ async def test_what_the_broker_refuses_for_ever_becomes_a_dead_letter(
     assert await numbers(nats_server) == [0, 1]
 
 
-class FullLetters(KeptLetters):
+class FullDeadLetterSink(KeptDeadLetters):
     """Dead letters on a full disk."""
 
     async def write(self, letters: Sequence[DeadLetter]) -> None:
         raise UnavailableError("dead.lp: No space left on device")
 
 
-async def test_replay_goes_on_when_a_dead_letter_cannot_be_stored(
+async def test_replay_continues_when_dead_letter_cannot_be_stored(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The message waits in the spool without holding up the others, until there is room."""
+    """The message stays in the spool without blocking the others, until there is space."""
     monkeypatch.setattr(spool_module, "RETRY_SECONDS", 1.0)
     monkeypatch.setattr(spooling, "RETRY_SECONDS", (0.1, 0.2))
     node = Node(nats_server, tmp_path / "spool", size=2**23)
-    node.letters = FullLetters()
+    node.letters = FullDeadLetterSink()
     huge = Outgoing.of("fox%2Etest.metrics", b"x" * (2**20 + 1))
     node.fill(huge)
     async with node.running() as sink:
@@ -215,18 +215,18 @@ async def test_replay_goes_on_when_a_dead_letter_cannot_be_stored(
             while await numbers(nats_server) != [1] or node.spool.messages > 1:
                 await asyncio.sleep(0.02)
         assert node.spool.messages == 1
-        room = node.replay.dead_letter_sink = KeptLetters()
+        room = node.replay.dead_letter_sink = KeptDeadLetters()
         await eventually(lambda: node.spool.messages == 0, 60)
     assert [letter.original for letter in room.letters] == [huge.payload]
 
 
-async def test_replay_goes_on_after_an_unexpected_error(
+async def test_replay_continues_after_unexpected_error(
     nats_server: NatsServer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is logged, and neither ends the task nor holds up what is new; then all is published."""
+    """It is logged, and neither ends the task nor blocks new messages; all are published."""
     monkeypatch.setattr(spool_module, "RETRY_SECONDS", 1.0)
     monkeypatch.setattr(spooling, "RETRY_SECONDS", (0.1, 0.2))
     node = Node(nats_server, tmp_path / "spool")
@@ -248,7 +248,7 @@ async def test_replay_goes_on_after_an_unexpected_error(
     assert sorted(await numbers(nats_server)) == [0, 1, 2, 3]
 
 
-async def test_damage_costs_the_damaged_message_alone(
+async def test_replay_loses_only_damaged_message(
     nats_server: NatsServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     node = Node(nats_server, tmp_path / "spool")
@@ -282,10 +282,8 @@ async def retried(sink: SpoolingSink, message: Message) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_nothing_waits_for_a_full_disk_once_the_broker_is_back(
-    tmp_path: Path, full: Path
-) -> None:
-    """The spool is published first, each message once, and then what the disk did not take."""
+async def test_sink_publishes_after_spool_when_disk_is_full(tmp_path: Path, full: Path) -> None:
+    """The spool is published first, each message once, then the messages that the disk rejected."""
     (tmp_path / "nats").mkdir()
     server = NatsServer(tmp_path / "nats", port=free_port())
     node = Node(server, full)
@@ -302,10 +300,10 @@ async def test_nothing_waits_for_a_full_disk_once_the_broker_is_back(
             assert len(await stored(server)) == 40
 
 
-async def test_at_the_end_what_a_full_disk_does_not_take_is_published(
+async def test_sink_publishes_ahead_of_spool_at_shutdown_when_disk_is_full(
     nats_server: NatsServer, full: Path
 ) -> None:
-    """Ahead of the spool, which outlives the process; before the end it waits behind it."""
+    """The spool outlives the process; before the shutdown the order is kept."""
     node = Node(nats_server, full, rate=1)
     async with node.running() as sink:
         await eventually(lambda: node.spool.messages == 29, 60)  # the broker is there
@@ -322,8 +320,8 @@ async def test_at_the_end_what_a_full_disk_does_not_take_is_published(
     assert sorted(await numbers(nats_server)) == list(range(31))
 
 
-async def test_the_rate_is_kept(nats_server: NatsServer, tmp_path: Path) -> None:
-    """Nodes that come back together do not flood the broker: a lower bound by the clock."""
+async def test_replay_keeps_rate(nats_server: NatsServer, tmp_path: Path) -> None:
+    """Nodes that reconnect together do not flood the broker."""
     node = Node(nats_server, tmp_path / "spool", rate=20)
     node.fill(*[Outgoing.of("fox%2Etest.metrics", b"m value=%d" % i) for i in range(40)])
     loop = asyncio.get_running_loop()
@@ -333,8 +331,8 @@ async def test_the_rate_is_kept(nats_server: NatsServer, tmp_path: Path) -> None
     assert loop.time() - begun >= 1.0
 
 
-async def test_what_the_broker_forbids_is_neither_spooled_nor_in_the_way(tmp_path: Path) -> None:
-    """It would never be taken: it is refused with its place, and the rest is published."""
+async def test_forbidden_message_is_rejected_without_spooling(tmp_path: Path) -> None:
+    """It would never be accepted; the error has its position, and the others are published."""
     configuration = f"""
     jetstream {{ store_dir: "{tmp_path / "js"}" }}
     authorization {{ users: [ {{ user: u, password: p, permissions {{

@@ -27,8 +27,8 @@ def logged_once(caplog: pytest.LogCaptureFixture) -> str:
     return record.message
 
 
-def test_what_is_printed_becomes_messages() -> None:
-    """A line's own tags and time win; without them it is the node's, and the slot's."""
+def test_command_output_becomes_messages() -> None:
+    """A line's own tags and time win; the defaults are the node's type and the slot's time."""
     lines = "fan,hostname=bmc1 value=5i\nvolt,type=socket,type-id=1 value=1.5 1740027951\n"
     assert collect("printf", lines) == [
         Message("fan", {"type": "node", "hostname": "bmc1"}, 5, SLOT),
@@ -36,13 +36,13 @@ def test_what_is_printed_becomes_messages() -> None:
     ]
 
 
-def test_no_shell_reads_the_words() -> None:
+def test_command_runs_without_shell() -> None:
     [message] = collect("printf", "%s", 'm,type=node log="$HOME; a  b"')
     assert message.value == "$HOME; a  b"
 
 
-def test_a_bad_line_costs_that_line(caplog: pytest.LogCaptureFixture) -> None:
-    """The others are taken, and the log names the command, the line and the rule, once."""
+def test_command_skips_bad_line(caplog: pytest.LogCaptureFixture) -> None:
+    """Other lines are accepted; the log names the command, the line and the rule, once."""
     command = Command(commands={"ipmi": ["printf", "a value=1\\nb value=x\\nc value=3\\n"]})
     for _ in range(3):
         messages = command.collectors()["ipmi"].collect(SLOT)
@@ -50,17 +50,17 @@ def test_a_bad_line_costs_that_line(caplog: pytest.LogCaptureFixture) -> None:
     assert logged_once(caplog).startswith("collector command: ipmi: line 2: ")
 
 
-def test_a_command_that_fails_says_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_command_logs_reason_of_failure(caplog: pytest.LogCaptureFixture) -> None:
     assert collect("sh", "-c", "echo a value=1; echo no luck >&2; exit 3") == []
     assert logged_once(caplog) == "collector command: it: ended with 3: b'no luck\\n'"
 
 
-def test_a_program_that_is_not_there_is_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_command_names_missing_program(caplog: pytest.LogCaptureFixture) -> None:
     assert collect("/nowhere/at-all") == []
     assert "collector command: it: [Errno 2]" in logged_once(caplog)
 
 
-def test_time_and_output_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+def test_command_limits_time_and_output(caplog: pytest.LogCaptureFixture) -> None:
     assert collect("sleep", "600", timeout=0.2) == []
     assert collect("yes", output=10_000) == []
     assert [record.message for record in caplog.records] == [
@@ -69,10 +69,10 @@ def test_time_and_output_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-async def test_a_command_that_hangs_costs_the_others_nothing(
+async def test_command_that_hangs_does_not_delay_others(
     caplog: pytest.LogCaptureFixture, clocks: Clocks
 ) -> None:
-    """Their lines are in each slot's own batch, also where the timeout is beyond the interval."""
+    """Their lines are in each slot's own batch, even if the timeout exceeds the interval."""
     caplog.set_level(logging.INFO)
     commands = {"bad": ["sleep", "600"], "good": ["echo", "good value=1"], "no": ["/nowhere"]}
     table = {"command": {"commands": commands, "timeout": "20s"}}
@@ -92,11 +92,11 @@ async def test_a_command_that_hangs_costs_the_others_nothing(
     assert sampler.states()["command.good"]["state"] == "on"
 
 
-def test_nothing_configured_is_nothing_to_do() -> None:
+def test_command_does_nothing_without_configuration() -> None:
     """The collector is on by default, without a thread."""
     assert Command().collectors() == {}
 
 
-def test_a_command_without_words_is_a_configuration_error() -> None:
+def test_command_rejects_empty_words() -> None:
     with pytest.raises(ConfigError, match=r"commands\.x is empty"):
         Command(commands={"x": []})

@@ -13,7 +13,7 @@ from tests.node.conftest import Root, reported
 STATES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 
 
-def test_the_node_has_100_percent_for_each_hardware_thread(root: Root) -> None:
+def test_cpu_has_100_percent_per_hwthread(root: Root) -> None:
     """The ticks between two readings, as parts of 100 percent times the hardware threads."""
     first, second = root.twice(Cpu(root=str(root)), "captured")
     assert first == {("num_cpus", ""): 2}
@@ -25,8 +25,8 @@ def test_the_node_has_100_percent_for_each_hardware_thread(root: Root) -> None:
     assert second["cpu_used", ""] == pytest.approx(200 * 60 / 705)
 
 
-def test_two_metrics_are_those_of_hardware_threads_too(root: Root) -> None:
-    """Those that ClusterCockpit's stock configuration wants by hardware thread."""
+def test_cpu_reports_two_metrics_per_hwthread_by_default(root: Root) -> None:
+    """Those that ClusterCockpit's default configuration needs."""
     _, second = root.twice(Cpu(root=str(root)), "captured")
     assert {name for name, cpu in second if cpu} == {"cpu_user", "cpu_used"}
     assert {cpu for _, cpu in second} == {"", "0", "1"}
@@ -34,15 +34,15 @@ def test_two_metrics_are_those_of_hardware_threads_too(root: Root) -> None:
     assert {cpu for _, cpu in second} == {""}
 
 
-def test_all_states_of_hardware_threads_are_an_option(root: Root) -> None:
+def test_cpu_reports_all_states_per_hwthread_with_option(root: Root) -> None:
     """Of each hardware thread they add up to 100 percent."""
     _, second = root.twice(Cpu(hwthreads=["*"], root=str(root)), "captured")
     for cpu in ("0", "1"):
         assert sum(float(second[f"cpu_{state}", cpu]) for state in STATES) == pytest.approx(100)
 
 
-def test_hardware_threads_come_and_go(root: Root) -> None:
-    """One that went offline is silent, a new one waits for its second reading."""
+def test_cpu_follows_hwthreads_online_and_offline(root: Root) -> None:
+    """An offline one is omitted, a new one is reported from its second reading on."""
     first, second = root.twice(Cpu(hwthreads=["*"], root=str(root)), "made-hotplug")
     assert first["num_cpus", ""] == 4
     assert second["num_cpus", ""] == 3
@@ -53,8 +53,8 @@ def test_hardware_threads_come_and_go(root: Root) -> None:
     assert second["cpu_used", "0"] == 100
 
 
-def test_an_old_kernel_tells_fewer_states(root: Root) -> None:
-    """States that are not in the file are left out, the others are still reported."""
+def test_cpu_omits_states_unknown_to_old_kernel(root: Root) -> None:
+    """The other states are still reported."""
     _, second = root.twice(Cpu(hwthreads=[], root=str(root)), "made-linux-3.10")
     assert second == {
         ("num_cpus", ""): 1,
@@ -69,7 +69,7 @@ def test_an_old_kernel_tells_fewer_states(root: Root) -> None:
     }
 
 
-def test_guests_count_once(tmp_path: Path) -> None:
+def test_cpu_counts_guest_time_once(tmp_path: Path) -> None:
     """A guest's time is part of cpu_user already, so cpu_used does not count it again."""
     (tmp_path / "proc").mkdir()
     collector = Cpu(root=str(tmp_path))
@@ -80,15 +80,15 @@ def test_guests_count_once(tmp_path: Path) -> None:
     assert values["cpu_used", ""] == 50
 
 
-def test_readings_without_a_tick_between_tell_no_state(root: Root) -> None:
+def test_cpu_reports_nothing_without_ticks_between(root: Root) -> None:
     root.show("captured/first")
     collector = Cpu(root=str(root))
     list(collector.collect(0))
     assert reported(collector.collect(0)) == {("num_cpus", ""): 2}
 
 
-def test_this_machine_agrees_with_psutil() -> None:
-    """Idle is at least what passed inside our two readings, at most what passed around them."""
+def test_cpu_agrees_with_psutil() -> None:
+    """Idle time is between the values read inside and around our two readings."""
     collector, online = Cpu(), os.sysconf("SC_NPROCESSORS_ONLN")
     around = [psutil.cpu_times()]
     assert reported(collector.collect(0)) == {("num_cpus", ""): online}

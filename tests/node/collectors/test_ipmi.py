@@ -14,8 +14,8 @@ OUTPUTS = ("ipmi-sensors.txt", "ipmitool-c-sdr.txt")
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
-def test_both_programs_say_the_same(output: str) -> None:
-    """Every sensor that says a number, by its unit; one that is not scanned says none."""
+def test_ipmi_gives_same_metrics_with_both_programs(output: str) -> None:
+    """Every sensor with a number, by its unit; a sensor that is not scanned has none."""
     messages = list(Ipmi(command=["cat", str(DATA / output)]).collect(1))
     sent = {(m.name, type(m.value), m.tags["stype"]) for m in messages}
     assert sent == {(row.name, row.kind, row.stype) for row in METRICS}
@@ -33,8 +33,8 @@ def test_both_programs_say_the_same(output: str) -> None:
     }
 
 
-def test_sensors_of_one_name_stay_several() -> None:
-    """Some boards call each processor's ``Temp``."""
+def test_ipmi_numbers_sensors_of_same_name() -> None:
+    """Some boards name each processor's sensor ``Temp``."""
     printed = "Temp,40,degrees C,ok\\nTemp,50,degrees C,ok\\n"
     assert reported(Ipmi(command=["printf", printed]).collect(1)) == {
         ("ipmi_temperature", "Temp"): 40,
@@ -42,12 +42,12 @@ def test_sensors_of_one_name_stay_several() -> None:
     }
 
 
-def test_fahrenheit_becomes_celsius() -> None:
+def test_ipmi_converts_fahrenheit_to_celsius() -> None:
     values = reported(Ipmi(command=["printf", "Board,212,degrees F,ok\\n"]).collect(1))
     assert values["ipmi_temperature", "Board"] == pytest.approx(100)
 
 
-def test_columns_are_found_by_name() -> None:
+def test_ipmi_finds_columns_by_name() -> None:
     """FreeIPMI has one more with ``--output-sensor-state``."""
     printed = "ID,Name,Type,State,Reading,Units,Event\\n4,Vcore,Voltage,Nominal,1.20,V,'OK'\\n"
     assert reported(Ipmi(command=["printf", printed]).collect(1)) == {
@@ -55,7 +55,7 @@ def test_columns_are_found_by_name() -> None:
     }
 
 
-def test_a_sensor_is_left_out_by_pattern() -> None:
+def test_ipmi_excludes_sensor_by_pattern() -> None:
     collector = Ipmi(command=["cat", str(DATA / OUTPUTS[0])], exclude=["CPU*", "FAN?"])
     names = {sensor for _, sensor in reported(collector.collect(1))}
     assert "Inlet Temp" in names
@@ -69,20 +69,16 @@ def test_a_sensor_is_left_out_by_pattern() -> None:
         ("ID,Name,Type,Reading,Units\\n4,Psu\\n5,Fan,Fan,5,RPM\\n", "'Psu'"),
     ],
 )
-def test_a_bad_line_costs_that_line(
-    printed: str, bad: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_ipmi_skips_bad_line(printed: str, bad: str, caplog: pytest.LogCaptureFixture) -> None:
     collector = Ipmi(command=["printf", printed])
     for _ in range(2):
         assert reported(collector.collect(1)) == {("ipmi_fan", "Fan"): 5}
     [record] = caplog.records
-    assert record.message == f"collector ipmi: {bad} is no sensor"
+    assert record.message == f"collector ipmi: {bad} is not a sensor"
 
 
-def test_the_first_program_that_is_there_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """FreeIPMI's, else ipmitool, else there is none: the sampler leaves the collector out."""
+def test_ipmi_runs_first_installed_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FreeIPMI's, else ipmitool; without both the sampler disables the collector."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="neither ipmi-sensors nor ipmitool"):
         list(Ipmi().collect(1))
@@ -93,8 +89,8 @@ def test_the_first_program_that_is_there_is_asked(
         assert reported(Ipmi().collect(1)) == {("ipmi_fan", "Fan"): value}
 
 
-def test_a_program_that_fails_is_named_in_its_own_words() -> None:
-    """Such as one without a controller to ask, or that hangs."""
+def test_ipmi_raises_error_with_output_of_failed_program() -> None:
+    """Such as one without a controller, or one that hangs."""
     with pytest.raises(ChildProcessError, match="ended with 1: b'no device"):
         list(Ipmi(command=["sh", "-c", "echo no device >&2; exit 1"]).collect(1))
     with pytest.raises(ChildProcessError, match=r"took more than 0\.1 s"):

@@ -14,7 +14,7 @@ from ccpipe.node.collectors.schedstat import Schedstat
 from tests.node.conftest import PACKED, Root, reported
 
 
-def test_what_the_file_says_is_told(root: Root) -> None:
+def test_load_reports_contents_of_file(root: Root) -> None:
     """Averages are floats, numbers of threads are integers, and cpu_load is the first average."""
     _, second = root.twice(Load(root=str(root)), "captured")
     assert second == {
@@ -27,8 +27,8 @@ def test_what_the_file_says_is_told(root: Root) -> None:
     assert [type(value) for value in second.values()] == [float, float, float, int, int]
 
 
-def test_this_machine_agrees_with_the_c_library() -> None:
-    """The averages are those of getloadavg(3), which may move on between the readings."""
+def test_load_agrees_with_c_library() -> None:
+    """The same averages as getloadavg(3), unless they are updated between the readings."""
     before = os.getloadavg()
     values = reported(Load().collect(0))
     after = os.getloadavg()
@@ -39,8 +39,8 @@ def test_this_machine_agrees_with_the_c_library() -> None:
         )
 
 
-def test_the_load_is_time_run_and_waited_over_time_passed(root: Root, seconds: Any) -> None:
-    """9 s run and 6 s waited in 10 s are 1.5; a hardware thread that is new has none yet."""
+def test_schedstat_divides_time_run_and_waited_by_elapsed_time(root: Root, seconds: Any) -> None:
+    """9 s run and 6 s waited in 10 s are 1.5; a new hardware thread has none yet."""
     seconds(10)
     first, second = root.twice(Schedstat(root=str(root)), "schedstat")
     assert first == {}
@@ -49,8 +49,8 @@ def test_the_load_is_time_run_and_waited_over_time_passed(root: Root, seconds: A
     }  # fmt: skip
 
 
-def test_shares_are_of_the_time_between_two_samples(root: Root, seconds: Any) -> None:
-    """Microseconds that were lost, over those that passed; the first sample says nothing."""
+def test_pressure_is_share_of_time_between_samples(root: Root, seconds: Any) -> None:
+    """Microseconds lost divided by those elapsed; the first sample is empty."""
     seconds(4)
     first, second = root.twice(Pressure(root=str(root)), "captured-sys")
     assert first == {}
@@ -64,15 +64,15 @@ def test_shares_are_of_the_time_between_two_samples(root: Root, seconds: Any) ->
     }
 
 
-def test_no_share_is_beyond_100_percent(root: Root, seconds: Any) -> None:
-    """The kernel's total is a little older or newer than our clock."""
+def test_pressure_is_at_most_100_percent(root: Root, seconds: Any) -> None:
+    """The kernel's total is read slightly before or after our clock."""
     seconds(0.001)
     _, second = root.twice(Pressure(root=str(root)), "captured-sys")
     assert second["psi_cpu_some", ""] == 100
 
 
-def test_interrupts_press_too(root: Root, seconds: Any) -> None:
-    """Since Linux 6.1, where it is compiled in, and only full."""
+def test_pressure_reports_interrupts(root: Root, seconds: Any) -> None:
+    """Since Linux 6.1, if compiled in, and only full."""
     seconds(1)
     _, second = root.twice(Pressure(root=str(root)), "pressure")
     assert second["psi_irq_full", ""] == 1
@@ -81,7 +81,7 @@ def test_interrupts_press_too(root: Root, seconds: Any) -> None:
 
 
 def test_processes_are_counted_by_state(root: Root) -> None:
-    """A name may hold brackets and blanks; one that vanished is not counted."""
+    """A name may contain brackets and blanks; one that vanished is not counted."""
     root.show("processes/first")
     assert reported(Processes(root=str(root)).collect(0)) == {
         ("procs_total", ""): 7,
@@ -95,7 +95,7 @@ def test_processes_are_counted_by_state(root: Root) -> None:
     }
 
 
-def test_what_happened_is_since_the_last_sample(root: Root) -> None:
+def test_processes_report_events_since_last_sample(root: Root) -> None:
     """Forks, context switches and interrupts, from the second sample on."""
     first, second = root.twice(Processes(root=str(root)), "processes")
     assert ("forks", "") not in first
@@ -104,7 +104,7 @@ def test_what_happened_is_since_the_last_sample(root: Root) -> None:
     assert second["interrupts", ""] == 100
 
 
-def test_this_machine_agrees_with_psutil() -> None:
+def test_processes_agree_with_psutil() -> None:
     before = len(psutil.pids())
     values = reported(Processes().collect(0))
     after = len(psutil.pids())

@@ -14,7 +14,7 @@ from ccpipe.node.collectors.numa import Numa
 from tests.node.conftest import PACKED, Root, reported, unpack
 
 
-def test_used_counts_shared_memory_and_no_caches(root: Root) -> None:
+def test_memory_used_includes_shared_memory_without_caches(root: Root) -> None:
     """mem_used is total - free - buffers - (cached - shared) - sreclaimable."""
     root.show("made-linux-3.10/first")
     values = reported(Memory(root=str(root)).collect(0))
@@ -26,15 +26,15 @@ def test_used_counts_shared_memory_and_no_caches(root: Root) -> None:
     assert {"mem_total", "mem_free", "mem_cached", "mem_shared", "swap_total"} <= names
 
 
-def test_everything_is_an_integer(root: Root) -> None:
+def test_memory_metrics_are_integers(root: Root) -> None:
     """The kernel's kB are integers and stay so."""
     _, values = root.twice(Memory(root=str(root)), "captured")
     assert {type(value) for value in values.values()} == {int}
     assert values["mem_total", ""] == 24684084
 
 
-def test_domains_are_an_option(root: Root) -> None:
-    """A NUMA domain has what its own file tells; of an only domain that is nearly the same."""
+def test_memory_reports_domains_with_option(root: Root) -> None:
+    """A NUMA domain has the values of its own file; a single domain nearly equals the node."""
     first, _ = root.twice(Memory(domains=True, root=str(root)), "captured-sys")
     for name in ("mem_active", "mem_anon_pages", "mem_shared", "mem_slab", "mem_hugepages_total"):
         assert first[name, "0"] == pytest.approx(first[name, ""], abs=16384), name
@@ -43,7 +43,7 @@ def test_domains_are_an_option(root: Root) -> None:
     assert {domain for _, domain in reported(Memory(root=str(root)).collect(0))} == {""}
 
 
-def test_used_of_a_domain_counts_shared_memory_and_no_caches(tmp_path: Path) -> None:
+def test_memory_used_of_domain_includes_shared_memory(tmp_path: Path) -> None:
     sizes = {
         "MemTotal": 8000,
         "MemFree": 3000,
@@ -59,7 +59,7 @@ def test_used_of_a_domain_counts_shared_memory_and_no_caches(tmp_path: Path) -> 
     assert values["mem_used", "1"] == 8000 - 3000 - (2000 - 500) - 300
 
 
-def test_this_machine_agrees_with_psutil_and_the_c_library() -> None:
+def test_memory_agrees_with_psutil_and_c_library() -> None:
     values = reported(Memory().collect(0))
     total = values["mem_total", ""]
     assert isinstance(total, int)
@@ -87,10 +87,10 @@ def test_this_machine_agrees_with_psutil_and_the_c_library() -> None:
         ("MemTotal: 5 MB\n", "line 1: 'MemTotal: 5 MB' is not a size"),
     ],
 )
-def test_another_file_is_named(
+def test_memory_names_invalid_lines(
     tmp_path: Path, text: str, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each line that is not one of /proc/meminfo is named, and the rest is still read."""
+    """Each invalid line of /proc/meminfo is named, and the rest is still read."""
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text(text)
     names: list[str] = []
@@ -104,8 +104,8 @@ def test_another_file_is_named(
     assert "mem_used" not in names
 
 
-def test_pages_are_those_of_each_domain(root: Root, seconds: Any) -> None:
-    """Counters as the kernel has them, and rates over the time between."""
+def test_numa_reports_pages_of_each_domain(root: Root, seconds: Any) -> None:
+    """Counters as in the kernel, and rates over the time between."""
     seconds(4)
     first, second = root.twice(Numa(root=str(root)), "captured-sys")
     hits = [int(line.split()[1]) for line in (PACKED / "captured-sys.txt").read_text().splitlines()
@@ -115,7 +115,7 @@ def test_pages_are_those_of_each_domain(root: Root, seconds: Any) -> None:
     assert second["numastats_other_node", "0"] == 0
 
 
-def test_this_machine_agrees_with_the_kernels_sum() -> None:
+def test_numa_agrees_with_sum_of_kernel() -> None:
     if not Path("/sys/devices/system/node/node0/numastat").exists():
         pytest.skip("this kernel knows no NUMA domains")
     before = _vmstat("numa_hit")

@@ -15,8 +15,8 @@ from tests.node.conftest import TREES, Root, reported, unpack
 Seconds = Callable[[float], None]
 
 
-def test_counters_are_told_and_rates_from_the_second_time(root: Root, seconds: Seconds) -> None:
-    """Counters are integers; rates are what was gained by the seconds between the readings."""
+def test_network_reports_counters_and_rates(root: Root, seconds: Seconds) -> None:
+    """Counters are integers; rates are deltas divided by the seconds between the readings."""
     uptimes = [
         float((TREES / f"captured/{n}/proc/uptime").read_text().split()[0])
         for n in ("first", "second")
@@ -36,8 +36,8 @@ def test_counters_are_told_and_rates_from_the_second_time(root: Root, seconds: S
     assert type(second["net_bytes_in", "eth0"]) is int
 
 
-def test_an_interface_that_begins_anew_has_no_rates(root: Root, seconds: Seconds) -> None:
-    """Where one counter went down the others tell no rate either, though they went up."""
+def test_network_omits_rates_after_reset(root: Root, seconds: Seconds) -> None:
+    """Where one counter decreased, the others have no rate either."""
     seconds(10)
     _, second = root.twice(Network(root=str(root)), "made-reset")
     assert {name for name, interface in second if interface == "eth0"} == {
@@ -51,7 +51,7 @@ def test_an_interface_that_begins_anew_has_no_rates(root: Root, seconds: Seconds
     assert second["net_pkts_in_bw", "ib0"] == 10
 
 
-def test_an_old_kernel_leaves_no_blank_after_the_colon(root: Root, seconds: Seconds) -> None:
+def test_network_accepts_colon_without_blank(root: Root, seconds: Seconds) -> None:
     """``eth0:3866785310`` is an interface and its first counter."""
     seconds(2)
     first, second = root.twice(Network(root=str(root)), "made-linux-3.10")
@@ -59,7 +59,7 @@ def test_an_old_kernel_leaves_no_blank_after_the_colon(root: Root, seconds: Seco
     assert second["net_bytes_in_bw", "eth0"] == 500
 
 
-def test_this_machine_agrees_with_psutil() -> None:
+def test_network_agrees_with_psutil() -> None:
     before = psutil.net_io_counters(pernic=True, nowrap=False)
     values = reported(Network(exclude=[]).collect(0))
     after = psutil.net_io_counters(pernic=True, nowrap=False)
@@ -75,8 +75,8 @@ def test_this_machine_agrees_with_psutil() -> None:
         assert minimum <= value <= getattr(after[interface], columns[name])
 
 
-def test_data_is_counted_in_words_of_4_bytes(root: Root, seconds: Any) -> None:
-    """Counters become bytes; rates are what was gained over the time between."""
+def test_infiniband_converts_words_of_4_bytes(root: Root, seconds: Any) -> None:
+    """Counters become bytes; rates are deltas divided by the time between."""
     seconds(10)
     first, second = root.twice(InfiniBand(root=str(root)), "infiniband")
     assert first["ib_recv", "mlx5_0/1"] == 10**13
@@ -89,8 +89,8 @@ def test_data_is_counted_in_words_of_4_bytes(root: Root, seconds: Any) -> None:
     assert not any(name.endswith("_bw") for name, _ in first)
 
 
-def test_errors_and_state_are_told_of_each_port(root: Root) -> None:
-    """A port that is down says 0, and one without error counters says nothing of errors."""
+def test_infiniband_reports_errors_and_state_of_ports(root: Root) -> None:
+    """A port that is down has 0, and one without error counters no error metrics."""
     root.show("infiniband/first")
     values = reported(InfiniBand(root=str(root)).collect(0))
     assert values["ib_active", "mlx5_0/1"] == 1
@@ -102,13 +102,13 @@ def test_errors_and_state_are_told_of_each_port(root: Root) -> None:
     assert values["ib_xmit_pkts", "qib0/2"] == 5_000_000_001
 
 
-def test_a_port_that_begins_anew_has_no_rates_once(root: Root) -> None:
-    """One counter that went down leaves out all rates of its port, and no other port's."""
+def test_infiniband_omits_rates_of_port_after_reset(root: Root) -> None:
+    """One decreased counter removes all rates of its port, and of no other port."""
     _, second = root.twice(InfiniBand(root=str(root)), "infiniband")
     assert {port for name, port in second if name == "ib_recv_bw"} == {"mlx5_0/1", "qib0/2"}
 
 
-def test_a_counter_beyond_the_wire_is_named(
+def test_infiniband_rejects_counter_beyond_64_bits(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Four times a counter of 64 bits may not fit 64 bits."""

@@ -125,7 +125,7 @@ READERS: dict[str, Callable[..., Any]] = {
 """By their file in ``/proc``."""
 
 
-def test_every_collector_is_spoilt_here_or_elsewhere() -> None:
+def test_every_collector_is_tested_with_bad_files() -> None:
     names = {each.name for each in entry_points(group="ccpipe.collectors")}
     assert {name.partition("-")[0] for name in CASES} | OTHERWISE.keys() == {
         name for name in names if name.isidentifier()
@@ -191,10 +191,10 @@ def device(key: Key) -> Key:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_spoilt_reading_costs_only_itself(
+def test_collectors_omit_only_values_of_bad_file(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, seconds: Any
 ) -> None:
-    """At most one device loses metrics, the values of the others stay, and garbage is logged."""
+    """At most one device loses metrics, other values are unaffected, and garbage is logged."""
     case, directory = CASES[name], tmp_path / "root"
     seconds(10)
     whole, _ = taken(case, directory, lambda: None)
@@ -251,8 +251,10 @@ def variants(draw: st.DrawFn, text: str) -> bytes:
 @pytest.mark.parametrize("file", READERS)
 @settings(max_examples=60)
 @given(data=st.data())
-def test_any_text_gives_clean_messages_or_a_named_error(file: str, data: st.DataObject) -> None:
-    """No text raises anything else, nor makes a message that breaks a rule or cannot be sent."""
+def test_collectors_give_valid_messages_or_dataerror_for_any_text(
+    file: str, data: st.DataObject
+) -> None:
+    """No text raises anything else, nor gives a message that breaks a rule or cannot be sent."""
     with tempfile.TemporaryDirectory() as root:
         path = Path(root, "proc", file)
         for other in ("proc/self/mounts", "proc/diskstats"):
@@ -274,10 +276,10 @@ def test_any_text_gives_clean_messages_or_a_named_error(file: str, data: st.Data
 @pytest.mark.parametrize("tree", PACKED_READERS)
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_text_anywhere_in_a_tree_gives_clean_messages_or_an_error(
+def test_collectors_accept_any_text_in_any_file_of_tree(
     tree: str, data: st.DataObject, tmp_path: Path
 ) -> None:
-    """The same for every file that a collector of many reads, one at a time."""
+    """The same for each file of collectors that read many, one at a time."""
     if not (tmp_path / "root").exists():
         unpack((PACKED / f"{tree}.txt").read_text(), tmp_path / "root")
     root = str(tmp_path / "root")
@@ -300,10 +302,10 @@ def test_any_text_anywhere_in_a_tree_gives_clean_messages_or_an_error(
 
 
 @pytest.mark.parametrize("make", [*PACKED_READERS.values(), *READERS.values()])
-def test_what_this_machine_has_not_is_no_such_file(
+def test_collectors_raise_filenotfounderror_without_files(
     tmp_path: Path, make: Callable[..., Any]
 ) -> None:
-    """It tells the sampler not to ask again."""
+    """The sampler then disables the collector."""
     with pytest.raises(FileNotFoundError):
         list(make(root=str(tmp_path)).collect(0))
 
@@ -366,10 +368,10 @@ BAD: list[tuple[type[Any], dict[str, str], str]] = [
 
 
 @pytest.mark.parametrize(("make", "files", "reason"), BAD)
-def test_file_that_the_kernel_would_not_write_is_named(
+def test_collectors_name_invalid_file(
     tmp_path: Path, make: type[Any], files: dict[str, str], reason: str
 ) -> None:
-    """Where nothing else is there to read; the place is that of the first of these files."""
+    """If there is nothing else to read; the error names the first of these files."""
     blocks = "".join(f"## /{path}\n{text}\n" for path, text in files.items())
     unpack(f"@ first\n{blocks}@ second\n", tmp_path)
     place = f"{next(iter(files))}: " if make is not Rapl else f"{ZONE}: "
@@ -377,7 +379,7 @@ def test_file_that_the_kernel_would_not_write_is_named(
         list(make(root=str(tmp_path)).collect(0))
 
 
-def test_card_of_another_vendor_is_none_of_amds(tmp_path: Path) -> None:
+def test_amd_gpu_ignores_gpu_of_other_vendor(tmp_path: Path) -> None:
     unpack(f"@ first\n## /{AMD}/vendor\n0x1a03\n@ second\n", tmp_path)
     with pytest.raises(FileNotFoundError):
         list(AmdGpu(root=str(tmp_path)).collect(0))
@@ -404,19 +406,19 @@ ALIASES = {"eno1": ["eth0", "enp5s0"], "virtual": ["ifb0", "ifb1"]}
          {"eth0"}),
     ],
 )  # fmt: skip
-def test_devices_are_left_out_by_pattern(
+def test_collectors_exclude_devices_by_pattern(
     root: Root, tree: str, make: Callable[..., Any], devices: set[str]
 ) -> None:
     root.show(f"{tree}/first")
     assert {device for _, device in reported(make(root=str(root)).collect(0))} == devices
 
 
-def test_interface_may_have_an_odd_name(tmp_path: Path) -> None:
-    """What a tag cannot carry is written as percent signs do."""
+def test_network_escapes_name_of_interface(tmp_path: Path) -> None:
+    """Characters that a tag cannot have are percent-encoded."""
     unpack("@ first\n## /proc/net/dev\na\x01b\\:" + " 1" * 16 + "\n@ second\n", tmp_path)
     found = reported(Network(root=str(tmp_path)).collect(0))
     assert {device for _, device in found} == {"a%01b%5C"}
 
 
-def test_slow_programs_run_once_a_minute() -> None:
+def test_slow_collectors_run_once_a_minute() -> None:
     assert Ipmi.INTERVAL == Smartmon.INTERVAL == 60

@@ -22,7 +22,7 @@ from tests.node.conftest import Told, checked, reported
 RAW = (load, cpu, memory, network, disk, temperature)
 
 
-def test_every_metric_is_one_of_a_collector_of_linux() -> None:
+def test_portable_declares_metrics_of_linux_collectors() -> None:
     """Same name, unit, type of value and sub-type; never more node types."""
     known = {row.name: row for module in RAW for row in module.METRICS}
     for row in METRICS:
@@ -31,7 +31,7 @@ def test_every_metric_is_one_of_a_collector_of_linux() -> None:
         assert set(row.types) <= set(other.types)
 
 
-def test_exactly_what_the_table_declares_is_sent() -> None:
+def test_portable_sends_exactly_declared_metrics() -> None:
     """Names, types of values and tags; this machine may have no sensor and no disk."""
     collector = Portable(hwthreads=["*"])
     messages = list(collector.collect(1))
@@ -58,8 +58,8 @@ def _between(ours: Told, before: Told, after: Told, tolerance: float = 0.0) -> l
     return wrong
 
 
-def test_levels_and_counters_agree_with_the_raw_collectors() -> None:
-    """Load, memory, traffic and capacity lie between a raw reading before and one after."""
+def test_portable_agrees_with_levels_and_counters_of_linux() -> None:
+    """Load, memory, traffic and capacity are between a Linux reading before and one after."""
     raw = (Load(), Memory(), Network(), Disk())
 
     def read() -> Told:
@@ -83,8 +83,8 @@ def test_levels_and_counters_agree_with_the_raw_collectors() -> None:
     assert _between(others, before, after, 0.01) == []
 
 
-def test_disk_activity_agrees_with_the_raw_collector() -> None:
-    """What a disk did lies between what raw readings inside and around ours say."""
+def test_portable_agrees_with_disk_activity_of_linux() -> None:
+    """A disk's deltas are between Linux readings inside and around ours."""
     outer, inner, ours = Disk(), Disk(), Portable()
     list(outer.collect(1)), list(ours.collect(1)), list(inner.collect(1))
     with open(__file__, "rb") as file:  # noqa: PTH123
@@ -96,7 +96,7 @@ def test_disk_activity_agrees_with_the_raw_collector() -> None:
         assert float(low[key]) - 1 <= float(mine[key]) <= float(high[key]) + 1, key
 
 
-def test_processor_time_agrees_with_the_raw_collector() -> None:
+def test_portable_agrees_with_processor_time_of_linux() -> None:
     """Shares of the same second: within the few ticks that pass between the readings."""
     raw, ours = Cpu(), Portable()
     list(raw.collect(1)), list(ours.collect(1))
@@ -149,7 +149,7 @@ class MacOs:
     PROCFS_PATH = "/proc"
 
 
-def test_a_system_that_reports_less_gives_less(
+def test_portable_omits_unreported_values(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With the answers of macOS: its four states, its own sum of used memory, no sensors.

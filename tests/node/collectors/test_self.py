@@ -14,7 +14,7 @@ from tests.node.conftest import Root, reported
 
 
 def test_self_reports_memory_and_threads_as_psutil_does() -> None:
-    """Resident memory within 5 %; threads exactly, or those of an earlier test ended meanwhile."""
+    """Resident memory within 5 %; threads exactly, or fewer as threads of earlier tests ended."""
     me = psutil.Process()
     before = me.num_threads()
     values = reported(SelfUsage().collect(0))
@@ -79,8 +79,8 @@ def test_self_counts_page_faults_as_the_process_table_does() -> None:
     assert before[0] > 0
 
 
-def test_self_leaves_out_what_the_file_lacks(root: Root, caplog: Any) -> None:
-    """A missing line costs its own metric, and is logged."""
+def test_self_omits_metric_of_missing_line(root: Root, caplog: Any) -> None:
+    """It is logged; other metrics are unaffected."""
     root.show("self/second")
     collector = SelfUsage(root=str(root))
     whole = reported(collector.collect(1))

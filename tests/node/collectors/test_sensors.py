@@ -12,7 +12,7 @@ from ccpipe.node.collectors.temperature import Temperature
 from tests.node.conftest import Root, reported
 
 
-def test_each_chip_is_a_series_of_its_own(root: Root) -> None:
+def test_temperature_reports_each_chip_as_own_series(root: Root) -> None:
     """Two sockets and two disks with the same driver and labels do not collapse into one."""
     root.show("hwmon/first")
     values = reported(Temperature(exclude=[], root=str(root)).collect(0))
@@ -27,8 +27,8 @@ def test_each_chip_is_a_series_of_its_own(root: Root) -> None:
     }
 
 
-def test_temperature_reports_limits_when_asked_to(root: Root) -> None:
-    """With the tags of the sensor; those that are not set, or not there, are left out."""
+def test_temperature_reports_limits_with_option(root: Root) -> None:
+    """With the tags of the sensor; unset or missing limits are omitted."""
     root.show("hwmon/first")
     messages = list(Temperature(limits=True, root=str(root)).collect(0))
     values = reported(messages)
@@ -43,7 +43,7 @@ def test_temperature_reports_limits_when_asked_to(root: Root) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "warm"])
-def test_limit_that_cannot_be_read_costs_itself_only(root: Root, text: str | None) -> None:
+def test_temperature_omits_only_unreadable_limit(root: Root, text: str | None) -> None:
     root.show("hwmon/first")
     collector = Temperature(limits=True, root=str(root))
     whole = reported(collector.collect(0))
@@ -60,28 +60,28 @@ def test_limit_that_cannot_be_read_costs_itself_only(root: Root, text: str | Non
 CPUINFO = "processor\t: {}\nmodel name\t: X\ncpu MHz\t\t: {}\ncache size\t: 1 KB\n\n"
 
 
-def test_the_node_has_the_mean_of_those_online(root: Root) -> None:
+def test_clock_reports_mean_of_online_hwthreads(root: Root) -> None:
     """In MHz, as the specification has it."""
     root.show("clock/first")
     values = reported(Clock(hwthreads=False, root=str(root)).collect(0))
     assert values == {("clock", ""): pytest.approx((2400 + 3600.5 + 1200) / 3)}
 
 
-def test_hardware_threads_are_reported_too(root: Root) -> None:
+def test_clock_reports_hwthreads(root: Root) -> None:
     root.show("clock/first")
     values = reported(Clock(root=str(root)).collect(0))
     del values["clock", ""]
     assert values == {("clock", "0"): 2400, ("clock", "1"): 3600.5, ("clock", "10"): 1200}
 
 
-def test_a_virtual_machine_tells_it_elsewhere(tmp_path: Path) -> None:
+def test_clock_reads_cpuinfo_on_virtual_machine(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text(CPUINFO.format(0, "2600.000") + CPUINFO.format(1, 2400))
     values = reported(Clock(root=str(tmp_path)).collect(0))
     assert values == {("clock", ""): 2500, ("clock", "0"): 2600, ("clock", "1"): 2400}
 
 
-def test_a_kernel_that_tells_nothing_has_no_clock(tmp_path: Path) -> None:
+def test_clock_is_absent_if_kernel_reports_none(tmp_path: Path) -> None:
     """As on many machines with Arm processors: absent, not 0."""
     (tmp_path / "sys/devices/system/cpu/cpu0").mkdir(parents=True)
     (tmp_path / "proc").mkdir()
@@ -93,8 +93,8 @@ def test_a_kernel_that_tells_nothing_has_no_clock(tmp_path: Path) -> None:
 RANGE = 262_143_328_850
 
 
-def test_power_and_energy_are_those_of_each_socket(root: Root, seconds: Any) -> None:
-    """Joules since the last sample, and watts: those over the time between."""
+def test_rapl_reports_power_and_energy_of_each_socket(root: Root, seconds: Any) -> None:
+    """Joules since the last sample, and watts: joules divided by the time between."""
     seconds(10)
     first, second = root.twice(Rapl(root=str(root)), "rapl")
     assert first == {}
@@ -112,8 +112,8 @@ def test_power_and_energy_are_those_of_each_socket(root: Root, seconds: Any) -> 
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_what_only_root_may_read_is_not_for_us(root: Root, tmp_path: Path) -> None:
-    """The kernel's mode 0400 raises PermissionError, which switches the collector off."""
+def test_rapl_raises_permission_error_if_only_root_may_read(root: Root, tmp_path: Path) -> None:
+    """The kernel's mode 0400 raises PermissionError, which disables the collector."""
     root.show("rapl/first")
     (root.path / "sys/class/powercap/intel-rapl:0/energy_uj").chmod(0)
     with pytest.raises(PermissionError):

@@ -17,8 +17,8 @@ def _of(values: Told, job: str) -> dict[str, float]:
     return {name: float(value) for (name, of), value in values.items() if of == job}
 
 
-def test_a_job_of_version_2(root: Root, seconds: Any) -> None:
-    """Memory as it stands; processor time, input and output, and pressure since the last sample."""
+def test_slurm_cgroup_reports_job_of_version_2(root: Root, seconds: Any) -> None:
+    """Current memory; processor time, input and output, and pressure since the last sample."""
     seconds(10)
     first, second = root.twice(SlurmCgroup(root=str(root)), "cgroup-v2")
     assert _of(first, "1001") == {
@@ -34,16 +34,16 @@ def test_a_job_of_version_2(root: Root, seconds: Any) -> None:
     assert values["job_psi_cpu_full"] == values["job_psi_io_some"] == 0
 
 
-def test_jobs_come_and_go(root: Root) -> None:
-    """One that ended is silent, a new one waits for its second sample; no limit is no metric."""
+def test_slurm_cgroup_follows_jobs(root: Root) -> None:
+    """An ended job is omitted, a new one has rates from its second sample on."""
     first, second = root.twice(SlurmCgroup(root=str(root)), "cgroup-v2")
     assert _of(first, "1002") == {"job_mem_used": 4096}
     assert _of(second, "1002") == {}
     assert _of(second, "1003") == {"job_mem_used": 1}
 
 
-def test_a_job_of_version_1(root: Root, seconds: Any) -> None:
-    """The files have other names and other units; a limit of 2⁶³ is none."""
+def test_slurm_cgroup_reports_job_of_version_1(root: Root, seconds: Any) -> None:
+    """The files have other names and other units; a limit of 2⁶³ means unlimited."""
     seconds(100)
     first, second = root.twice(SlurmCgroup(root=str(root)), "cgroup-v1")
     assert _of(first, "51") == {"job_mem_used": 28442624, "job_max_mem_used": 40923136}
@@ -54,7 +54,7 @@ def test_a_job_of_version_1(root: Root, seconds: Any) -> None:
     assert values["job_write_bytes"] == 0
 
 
-def test_the_same_job_of_two_slurmds_stays_two_series(root: Root, tmp_path: Path) -> None:
+def test_slurm_cgroup_separates_job_of_two_slurmds(root: Root, tmp_path: Path) -> None:
     root.show("cgroup-v2/first")
     directory = root.path / "sys/fs/cgroup/system.slice"
     shutil.copytree(directory / "slurmstepd.scope", directory / "c1_slurmstepd.scope")
@@ -62,8 +62,8 @@ def test_the_same_job_of_two_slurmds_stays_two_series(root: Root, tmp_path: Path
     assert jobs == {"1001", "1002", "1001@c1_slurmstepd.scope", "1002@c1_slurmstepd.scope"}
 
 
-def test_version_2_beside_version_1(root: Root, tmp_path: Path) -> None:
-    """In a hybrid set-up version 2 is mounted at /sys/fs/cgroup/unified."""
+def test_slurm_cgroup_reads_hybrid_hierarchy(root: Root, tmp_path: Path) -> None:
+    """Version 2 is then mounted at /sys/fs/cgroup/unified."""
     root.show("cgroup-v2/first")
     hybrid = tmp_path / "hybrid/sys/fs/cgroup/unified"
     shutil.copytree(root.path / "sys/fs/cgroup", hybrid)
@@ -71,16 +71,16 @@ def test_version_2_beside_version_1(root: Root, tmp_path: Path) -> None:
     assert reported(collector.collect(0)) == reported(SlurmCgroup(root=str(root)).collect(0))
 
 
-def test_a_job_that_ends_while_it_is_read_costs_nobody_else(root: Root) -> None:
-    """Files that vanish leave out their metrics, as an empty directory shows."""
+def test_slurm_cgroup_accepts_job_that_ends_while_read(root: Root) -> None:
+    """Metrics of vanished files are omitted, as an empty directory shows."""
     root.show("cgroup-v2/first")
     (root.path / SCOPE / "job_1004").mkdir()
     jobs = {job for _, job in reported(SlurmCgroup(root=str(root)).collect(0))}
     assert jobs == {"1001", "1002"}
 
 
-def test_job_named_by_sluid_is_reported_by_its_number(root: Root) -> None:
-    """Slurm from 26.05 on names its directory so; a job without a known number is left out."""
+def test_slurm_cgroup_reports_job_named_by_sluid_by_number(root: Root) -> None:
+    """Slurm from 26.05 on names its directory so; a job without a known number is omitted."""
     root.show("cgroup-v2/first")
     scope = root.path / SCOPE
     (scope / "job_1001").rename(scope / "sEKNKTV3WPV500")
@@ -95,8 +95,8 @@ def test_job_named_by_sluid_is_reported_by_its_number(root: Root) -> None:
     assert {job for _, job in values} == {"1001"}
 
 
-def test_a_node_without_slurm_says_so(tmp_path: Path) -> None:
-    """And one with Slurm and no jobs has nothing to say, which is no error."""
+def test_slurm_cgroup_raises_filenotfounderror_without_slurm(tmp_path: Path) -> None:
+    """A node with Slurm but without jobs has no metrics, which is not an error."""
     collector = SlurmCgroup(root=str(tmp_path))
     with pytest.raises(FileNotFoundError, match="no cgroups of Slurm's"):
         list(collector.collect(0))
@@ -115,10 +115,10 @@ def test_a_node_without_slurm_says_so(tmp_path: Path) -> None:
         ("io.pressure", "none", "line 1: 'none' is not a pressure"),
     ],
 )
-def test_an_invalid_file_costs_what_it_says_of_its_job(
+def test_slurm_cgroup_omits_only_values_of_invalid_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, file: str, text: str, reason: str
 ) -> None:
-    """It is named in the log once; the job's other files and the other jobs are reported."""
+    """It is logged once; the job's other files and other jobs are reported."""
     good = f"## /{SCOPE}/job_8/memory.current\n5\n"
     files = {"memory.current": "1", "cpuset.cpus": "0", file: text}
     bad = "".join(f"## /{SCOPE}/job_7/{name}\n{content}\n" for name, content in files.items())
@@ -133,8 +133,8 @@ def test_an_invalid_file_costs_what_it_says_of_its_job(
     assert re.search(f"{file}: {reason}", record.message)
 
 
-def test_a_job_of_hardware_threads(root: Root, seconds: Any) -> None:
-    """Shared out among those of the cpuset; those without a job have 0; no sub-type."""
+def test_slurm_cgroup_divides_job_among_hwthreads(root: Root, seconds: Any) -> None:
+    """Among those of the cpuset; hardware threads without a job have 0; no sub-type."""
     seconds(10)
     for reading in ("first", "second"):
         root.show(f"cgroup-v2/{reading}")
@@ -159,8 +159,8 @@ def test_a_job_of_hardware_threads(root: Root, seconds: Any) -> None:
     assert {of for name, of in values if name == "job_sys_cpu"} == {"0", "1", "2", "3"}
 
 
-def test_jobs_on_the_same_hardware_thread_are_added_up(tmp_path: Path) -> None:
-    """As nodes that jobs share have them; without a cpuset of its own, the one in effect counts."""
+def test_slurm_cgroup_adds_up_jobs_on_same_hwthread(tmp_path: Path) -> None:
+    """As on shared nodes; a job without an own cpuset has the effective one."""
     files = "".join(
         f"## /{SCOPE}/job_{job}/memory.current\n{size}\n"
         f"## /{SCOPE}/job_{job}/cpuset.cpus\n\n"
@@ -173,7 +173,7 @@ def test_jobs_on_the_same_hardware_thread_are_added_up(tmp_path: Path) -> None:
     assert [values["job_mem_used", cpu] for cpu in "012"] == [60, 50, 0]
 
 
-def test_job_without_known_number_is_shared_out_among_hardware_threads(tmp_path: Path) -> None:
+def test_slurm_cgroup_divides_job_of_unknown_number(tmp_path: Path) -> None:
     """Its threads are not idle, and the number is not needed; pressure, which needs it, is absent.
 
     Where its memory cannot be read, nobody knows that of its threads.
@@ -198,7 +198,9 @@ def test_job_without_known_number_is_shared_out_among_hardware_threads(tmp_path:
     assert {of for name, of in values if name.startswith("job_psi")} == {"7"}
 
 
-def test_an_invalid_blkio_file_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_slurm_cgroup_names_invalid_blkio_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The same for version 1."""
     below = "slurm/uid_1/job_7"
     file = "blkio.throttle.io_service_bytes"
@@ -208,4 +210,4 @@ def test_an_invalid_blkio_file_is_named(tmp_path: Path, caplog: pytest.LogCaptur
         tmp_path,
     )
     assert reported(SlurmCgroup(root=str(tmp_path)).collect(0)) == {("job_mem_used", "7"): 1}
-    assert f"{file}: '8:0 Read 1 2' is not what a device moved" in caplog.text
+    assert f"{file}: '8:0 Read 1 2' is not a device's I/O counters" in caplog.text

@@ -40,7 +40,7 @@ def test_topprocs_orders_by_cpu_time_since_the_last_sample(root: Root) -> None:
     assert names(second) == [*ranks, "kworker/0:1H-kblockd", "task-00", "task-01"]
 
 
-def test_topprocs_leaves_out_processes_without_cpu_time(tmp_path: Path) -> None:
+def test_topprocs_omits_processes_without_cpu_time(tmp_path: Path) -> None:
     collector = TopProcesses(root=str(tmp_path))
     put(tmp_path, a=5, b=5, c=5)
     list(collector.collect(1))
@@ -66,7 +66,7 @@ def test_topprocs_escapes_control_characters_of_a_name(tmp_path: Path) -> None:
     assert names(reported(collector.collect(2))) == ["%1B%5B2J%0Ax"]
 
 
-def test_topprocs_reports_the_others_when_a_file_is_spoilt(
+def test_topprocs_skips_process_with_bad_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     collector = TopProcesses(root=str(tmp_path))
@@ -96,8 +96,8 @@ def test_topprocs_is_disabled_unless_enabled() -> None:
     assert "topprocs" in parts_of(topprocs={"enabled": True}).collectors
 
 
-def test_topprocs_shares_the_walk_of_the_collector_processes() -> None:
-    """Also after a reload that makes one of them anew."""
+def test_topprocs_shares_walk_of_collector_processes() -> None:
+    """Also after a reload that creates one of them anew."""
     enabled: dict[str, Any] = {"topprocs": {"enabled": True}}
     first = parts_of(**enabled)
     second = parts_of(first, **enabled, processes={"root": "/."})
@@ -120,7 +120,7 @@ def busy(tmp_path: Path) -> Iterator[str]:
         process.kill()
 
 
-def test_topprocs_finds_a_busy_process_of_this_machine(busy: str) -> None:
+def test_topprocs_finds_busy_process_of_this_machine(busy: str) -> None:
     collector = TopProcesses(num_procs=20)
     list(collector.collect(0))
     deadline = time.monotonic() + 120

@@ -1,4 +1,4 @@
-"""What tests of controls share: a machine's files, and a function that sets one of its controls."""
+"""Shared by tests of controls: a machine's files, and a function that sets a control."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Power limits of NVIDIA's cards, through the real ``pynvml`` on a library made of Python."""
+"""Power limits of NVIDIA GPUs, through the real ``pynvml`` on a fake library."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.node.fake_nvml import GPU_IS_LOST, NO_PERMISSION, Card, Fails, instal
 FIRST, SECOND = "00000000:17:00.0", "00000000:65:00.0"
 
 
-def card(address: str, **changes: Any) -> Card:
+def gpu(address: str, **changes: Any) -> Card:
     answers = {
         "GetPowerManagementLimit": 500_000,
         "GetPowerManagementDefaultLimit": 700_000,
@@ -28,12 +28,12 @@ def card(address: str, **changes: Any) -> Card:
 
 
 @pytest.fixture
-def cards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Card]:
-    return install(monkeypatch, tmp_path, card(FIRST), card(SECOND)).cards
+def gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Card]:
+    return install(monkeypatch, tmp_path, gpu(FIRST), gpu(SECOND)).cards
 
 
 @pytest.fixture
-def controls(cards: list[Card], tmp_path: Path) -> dict[str, Control]:
+def controls(gpus: list[Card], tmp_path: Path) -> dict[str, Control]:
     return NvmlLimits(root=str(tmp_path)).controls()
 
 
@@ -41,11 +41,11 @@ def of(name: str, kind: str = "accelerator") -> dict[str, str]:
     return {"type": kind, "type-id": name}
 
 
-def test_a_node_without_the_driver_has_no_such_controls(tmp_path: Path) -> None:
+def test_nvml_has_no_controls_without_driver(tmp_path: Path) -> None:
     assert NvmlLimits(root=str(tmp_path)).controls() == {}
 
 
-def test_one_card_is_asked_by_address_or_number(controls: dict[str, Control]) -> None:
+def test_nvml_reads_gpu_by_address_or_number(controls: dict[str, Control]) -> None:
     """Under ccpipe's and LIKWID's type; in watts."""
     for tags in (of(SECOND), of("1"), of("1", "nvidia_gpu")):
         assert controls["nvml.power_limit"].get(tags) == "500"
@@ -54,65 +54,63 @@ def test_one_card_is_asked_by_address_or_number(controls: dict[str, Control]) ->
     assert controls["nvml.power_limit_max"].get(of(FIRST)) == "700"
     assert controls["nvml.power_limit_default"].get(of(FIRST)) == "700"
     assert controls["nvml.power_limit_enf"].get(of(FIRST)) == "450"
-    with pytest.raises(UsageError, match="no accelerator '7' here"):
+    with pytest.raises(UsageError, match="no accelerator '7' on this node"):
         controls["nvml.power_limit"].get(of("7"))
     with pytest.raises(UsageError, match="it must be accelerator"):
         controls["nvml.power_limit"].get(of("0", "socket"))
 
 
-def test_the_whole_node_is_json_by_card(controls: dict[str, Control], cards: list[Card]) -> None:
+def test_nvml_reports_node_as_json_by_gpu(controls: dict[str, Control], gpus: list[Card]) -> None:
     assert json.loads(controls["nvml.power_limit"].get({})) == {FIRST: 500, SECOND: 500}
-    del cards[1].answers["GetPowerUsage"]
+    del gpus[1].answers["GetPowerUsage"]
     reported = json.loads(controls["nvml"].get({}))
     assert reported[FIRST]["power_usage"] == 123.456
     assert "power_usage" not in reported[SECOND]
     assert json.loads(controls["nvml"].get(of(FIRST))).keys() == {FIRST}
 
 
-def test_a_limit_is_set_on_one_card_or_on_all(put: Put, cards: list[Card]) -> None:
+def test_nvml_sets_limit_of_one_gpu_or_all(put: Put, gpus: list[Card]) -> None:
     assert put("nvml.power_limit", "300W", of(SECOND)) == ControlChange("500", "300")
-    assert [card.answers["GetPowerManagementLimit"] for card in cards] == [500_000, 300_000]
+    assert [gpu.answers["GetPowerManagementLimit"] for gpu in gpus] == [500_000, 300_000]
     before = f"{FIRST}: 500, {SECOND}: 300"
     assert put("nvml.power_limit", "250.5", {}) == ControlChange(before, "250.5")
-    assert [card.answers["GetPowerManagementLimit"] for card in cards] == [250_500] * 2
+    assert [gpu.answers["GetPowerManagementLimit"] for gpu in gpus] == [250_500] * 2
 
 
 @pytest.mark.parametrize("value", ["99.9", "701 W", "1kW", "x", "-5", ""])
-def test_a_limit_outside_the_cards_own_is_refused(put: Put, cards: list[Card], value: str) -> None:
-    cards[0].answers["GetPowerManagementLimitConstraints"] = (1, 10**7)
-    with pytest.raises(DataError, match="not between 100 and 700 W|is not a number"):
+def test_nvml_refuses_limit_outside_bounds_of_gpu(put: Put, gpus: list[Card], value: str) -> None:
+    gpus[0].answers["GetPowerManagementLimitConstraints"] = (1, 10**7)
+    with pytest.raises(DataError, match="not between 100 and 700 W|expected a number"):
         put("nvml.power_limit", value, {})
-    assert [card.answers["GetPowerManagementLimit"] for card in cards] == [500_000] * 2
+    assert [gpu.answers["GetPowerManagementLimit"] for gpu in gpus] == [500_000] * 2
 
 
-def test_what_the_driver_refuses_is_undone(put: Put, cards: list[Card]) -> None:
-    """The first card has its old limit again; without rights the answer says that."""
-    cards[1].answers["SetPowerManagementLimit"] = Fails(NO_PERMISSION)
+def test_nvml_restores_limits_when_driver_refuses(put: Put, gpus: list[Card]) -> None:
+    """The first GPU has its old limit again; missing rights are reported."""
+    gpus[1].answers["SetPowerManagementLimit"] = Fails(NO_PERMISSION)
     with pytest.raises(PermissionError, match="NVML"):
         put("nvml.power_limit", "300", {})
-    assert [card.answers["GetPowerManagementLimit"] for card in cards] == [500_000] * 2
+    assert [gpu.answers["GetPowerManagementLimit"] for gpu in gpus] == [500_000] * 2
 
 
-def test_a_card_that_keeps_another_value_is_an_error(put: Put, cards: list[Card]) -> None:
-    """It took the request and did something else."""
-    cards[0].answers["SetPowerManagementLimit"] = 400_000
+def test_nvml_raises_when_gpu_keeps_other_value(put: Put, gpus: list[Card]) -> None:
+    """The GPU accepted the request with another value."""
+    gpus[0].answers["SetPowerManagementLimit"] = 400_000
     with pytest.raises(OSError, match="keeps 400 W"):
         put("nvml.power_limit", "300", of(FIRST))
 
 
-def test_a_lost_card_is_an_error_of_the_system(
-    controls: dict[str, Control], cards: list[Card]
-) -> None:
-    cards[0].answers["GetPowerManagementLimit"] = Fails(GPU_IS_LOST)
+def test_nvml_raises_oserror_for_lost_gpu(controls: dict[str, Control], gpus: list[Card]) -> None:
+    gpus[0].answers["GetPowerManagementLimit"] = Fails(GPU_IS_LOST)
     with pytest.raises(OSError, match="NVML"):
         controls["nvml.power_limit"].get(of(FIRST))
 
 
-def test_release_is_set_and_read_in_seconds(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cards: list[Card]
+def test_nvml_release_is_set_and_read_in_seconds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpus: list[Card]
 ) -> None:
-    """Meanwhile nothing asks the cards; 0 ends it. Between requests NVML is not in use."""
-    library = install(monkeypatch, tmp_path, *cards)
+    """Meanwhile NVML is not used, as between requests; 0 ends it."""
+    library = install(monkeypatch, tmp_path, *gpus)
     controls = NvmlLimits(root=str(tmp_path)).controls()
     release = controls["nvml.release"]
     assert release.put is not None

@@ -14,7 +14,7 @@ REGISTER = 0x1A4
 THREAD_1 = {"type": "hwthread", "type-id": "1"}
 CPUINFO = "processor\t: 0\nvendor_id\t: {}\ncpu family\t: {}\nmodel\t\t: {}\nmodel name\t: x\n"
 UNWRITABLE = Path("/proc/self/limits")
-"""A file of constant text, longer than the register's place, that nobody can write."""
+"""A read-only file of constant text that extends beyond the register's offset."""
 
 
 class Machine:
@@ -41,7 +41,7 @@ class Machine:
         self.path(thread).write_bytes(content[:REGISTER] + number + content[REGISTER + 8 :])
 
     def values(self) -> list[int]:
-        """Return the registers; nothing beside them may have changed."""
+        """Return the registers; nothing else may have changed."""
         found = []
         for thread in range(3):
             content = self.path(thread).read_bytes()
@@ -94,7 +94,7 @@ def test_node_reports_and_sets_every_hardware_thread(
     assert machine.values() == [0, 0, 0b1000]
 
 
-def test_report_omits_a_hardware_thread_that_cannot_be_read(
+def test_report_omits_unreadable_hardware_thread(
     controls: dict[str, Control], machine: Machine
 ) -> None:
     machine.set(1, 0b0110)
@@ -112,7 +112,7 @@ def test_other_values_change_nothing(put: Put, machine: Machine, value: str) -> 
     assert machine.values() == [0, 0, 0]
 
 
-def test_register_that_cannot_be_written_sets_the_others_back(
+def test_failed_register_restores_others(
     controls: dict[str, Control], put: Put, machine: Machine
 ) -> None:
     machine.path(2).unlink()
@@ -126,7 +126,7 @@ def test_register_that_cannot_be_written_sets_the_others_back(
     assert [machine.path(thread).read_bytes() for thread in range(2)] == before
 
 
-def test_value_that_is_not_kept_is_an_error(put: Put, machine: Machine) -> None:
+def test_put_raises_when_value_is_not_kept(put: Put, machine: Machine) -> None:
     """A hypervisor may ignore what is written."""
     machine.path(1).unlink()
     machine.path(1).symlink_to("/dev/zero")
@@ -137,9 +137,9 @@ def test_value_that_is_not_kept_is_an_error(put: Put, machine: Machine) -> None:
     assert machine.values() == [0, 0, 0]
 
 
-def test_hardware_thread_that_does_not_exist_is_refused(controls: dict[str, Control]) -> None:
+def test_missing_hardware_thread_is_refused(controls: dict[str, Control]) -> None:
     for name in ("3", "microcode"):
-        with pytest.raises(UsageError, match="there are 0, 1, 2"):
+        with pytest.raises(UsageError, match="expected one of 0, 1, 2"):
             controls["prefetcher.l2_hwpf"].get({"type": "hwthread", "type-id": name})
     with pytest.raises(UsageError, match="it must be hwthread"):
         controls["prefetcher"].get({"type": "socket", "type-id": "0"})
@@ -150,14 +150,14 @@ def test_hardware_thread_that_does_not_exist_is_refused(controls: dict[str, Cont
     [("AuthenticAMD", 6, 106), ("GenuineIntel", 15, 6), ("GenuineIntel", 6, 87),
      ("GenuineIntel", 6, 133)],
 )  # fmt: skip
-def test_processor_with_other_bits_has_no_such_controls(
+def test_processor_with_other_bits_has_no_controls(
     machine: Machine, vendor: str, family: int, model: int
 ) -> None:
     machine.set_processor(vendor, family, model)
     assert machine.controls() == {}
 
 
-def test_machine_without_the_register_has_no_such_controls(machine: Machine) -> None:
+def test_machine_without_register_has_no_controls(machine: Machine) -> None:
     """No driver, no rights, or a virtual machine that refuses to read it."""
     machine.path(0).write_bytes(b"")
     assert machine.controls() == {}

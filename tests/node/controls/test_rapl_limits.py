@@ -46,22 +46,22 @@ def limit(zones: Path, zone: str, number: int = 0) -> str:
         ("pkg_limit_1", SOCKET_1, "160"),
     ],
 )
-def test_names_are_likwids(
+def test_rapl_names_controls_as_likwid(
     controls: dict[str, Control], name: str, tags: dict[str, str], value: str
 ) -> None:
     assert controls[f"rapl.{name}"].get(tags) == value
 
 
-def test_the_specifications_own_example_is_accepted(controls: dict[str, Control]) -> None:
+def test_rapl_has_control_of_specification_example(controls: dict[str, Control]) -> None:
     """``control=intel.pkg.energy_status``."""
     assert controls["rapl.intel.pkg.energy_status"].get(SOCKET_0) == "262143"
 
 
-def test_the_node_has_those_of_all_sockets(controls: dict[str, Control]) -> None:
+def test_rapl_reports_all_sockets_of_node(controls: dict[str, Control]) -> None:
     assert json.loads(controls["rapl.pkg_limit_1"].get(NODE)) == {"0": 165, "1": 160}
 
 
-def test_everything_is_told_by_device(controls: dict[str, Control]) -> None:
+def test_rapl_reports_by_device(controls: dict[str, Control]) -> None:
     reported = json.loads(controls["rapl"].get(NODE))
     assert set(reported) == {"socket:0", "socket:1", "node"}
     assert reported["socket:0"]["pkg_limit_1"] == 165
@@ -69,27 +69,27 @@ def test_everything_is_told_by_device(controls: dict[str, Control]) -> None:
     assert list(json.loads(controls["rapl"].get(SOCKET_1))) == ["socket:1"]
 
 
-def test_what_may_not_be_read_is_left_out(controls: dict[str, Control], zones: Path) -> None:
-    """Since Linux 5.10 only root reads energy; a limit everybody may."""
+def test_rapl_report_omits_unreadable_values(controls: dict[str, Control], zones: Path) -> None:
+    """Since Linux 5.10 only root reads energy; limits are readable by all users."""
     (zones / "intel-rapl:0/energy_uj").unlink()
     reported = json.loads(controls["rapl"].get(SOCKET_0))["socket:0"]
     assert "pkg_energy" not in reported
     assert reported["pkg_limit_1"] == 165
 
 
-def test_a_limit_is_set_in_watts(put: Put, zones: Path) -> None:
+def test_rapl_limit_is_set_in_watts(put: Put, zones: Path) -> None:
     """As cc-energy-manager writes them: a plain number."""
     assert put("rapl.pkg_limit_1", "85", SOCKET_0) == ControlChange("165", "85")
     assert limit(zones, "intel-rapl:0") == "85000000"
     assert limit(zones, "intel-rapl:1") == "80000000"
 
 
-def test_dies_share_the_limit_of_their_socket(put: Put, zones: Path) -> None:
+def test_rapl_limit_of_socket_is_shared_by_dies(put: Put, zones: Path) -> None:
     assert put("rapl.pkg_limit_1", "150 W", SOCKET_1) == ControlChange("160", "150")
     assert limit(zones, "intel-rapl:1") == limit(zones, "intel-rapl:2") == "75000000"
 
 
-def test_a_limit_of_the_node_is_one_of_each_socket(put: Put, zones: Path) -> None:
+def test_rapl_limit_of_node_is_set_on_each_socket(put: Put, zones: Path) -> None:
     assert put("rapl.pkg_limit_1", "100", NODE) == ControlChange("0: 165, 1: 160", "100")
     assert limit(zones, "intel-rapl:0") == "100000000"
     assert limit(zones, "intel-rapl:2") == "50000000"
@@ -104,11 +104,11 @@ def test_a_limit_of_the_node_is_one_of_each_socket(put: Put, zones: Path) -> Non
         ("pkg_limit_1", "201", SOCKET_1, "100.5 W is not between"),
         ("pkg_limit_1", "170", NODE, "not between"),
         ("dram_limit", "20", SOCKET_0, "intel-rapl:0:0 is not enabled"),
-        ("pkg_limit_1", "1e9", SOCKET_0, "not a number"),
-        ("pkg_limit_1", "85 J", SOCKET_0, "not a number"),
+        ("pkg_limit_1", "1e9", SOCKET_0, "expected a number"),
+        ("pkg_limit_1", "85 J", SOCKET_0, "expected a number"),
     ],
 )
-def test_what_a_zone_cannot_have_changes_nothing(
+def test_invalid_rapl_limit_changes_nothing(
     put: Put, zones: Path, name: str, value: str, tags: dict[str, str], reason: str
 ) -> None:
     before = {path: path.read_text() for path in zones.rglob("constraint*")}
@@ -117,18 +117,18 @@ def test_what_a_zone_cannot_have_changes_nothing(
     assert {path: path.read_text() for path in before} == before
 
 
-def test_only_limits_can_be_set(controls: dict[str, Control]) -> None:
+def test_rapl_sets_only_limits(controls: dict[str, Control]) -> None:
     settable = {name.removeprefix("rapl.") for name, control in controls.items() if control.put}
     assert settable == {"pkg_limit_1", "pkg_limit_2", "dram_limit", "psys_limit_1"}
 
 
-def test_a_socket_that_is_not_here_is_refused(controls: dict[str, Control]) -> None:
+def test_missing_socket_is_refused(controls: dict[str, Control]) -> None:
     for name in ("rapl", "rapl.pkg_limit_1"):
-        with pytest.raises(UsageError, match="there are 0, 1"):
+        with pytest.raises(UsageError, match="expected one of 0, 1"):
             controls[name].get({"type": "socket", "type-id": "2"})
 
 
-def test_a_machine_without_limits_says_so_when_asked(tmp_path: Path) -> None:
+def test_rapl_fails_without_limits(tmp_path: Path) -> None:
     controls = RaplLimits(root=str(tmp_path)).controls()
     assert list(controls) == ["rapl"]
     with pytest.raises(FileNotFoundError):

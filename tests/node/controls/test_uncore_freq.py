@@ -38,7 +38,7 @@ def controls(packages: Path, tmp_path: Path) -> dict[str, Control]:
         ("max_uncore_freq", SOCKET_1, "2200"),
     ],
 )
-def test_socket_has_the_widest_limits_of_its_dies(
+def test_socket_has_widest_limits_of_its_dies(
     controls: dict[str, Control], name: str, tags: dict[str, str], value: str
 ) -> None:
     """Names and MHz are LIKWID's."""
@@ -50,8 +50,8 @@ def test_node_reports_each_socket(controls: dict[str, Control]) -> None:
     assert json.loads(controls["uncore_freq.min_uncore_freq"].get(NODE)) == {"0": 800, "1": 1000}
 
 
-def test_report_omits_what_cannot_be_read(controls: dict[str, Control], packages: Path) -> None:
-    """A spoilt file costs only its own value."""
+def test_report_omits_unreadable_values(controls: dict[str, Control], packages: Path) -> None:
+    """Other values are unaffected by an unreadable file."""
     (packages / "package_00_die_00/min_freq_khz").write_text("many\n")
     reported = json.loads(controls["uncore_freq"].get(NODE))
     assert reported == {
@@ -78,7 +78,7 @@ def test_limit_is_set_in_megahertz(put: Put, packages: Path, value: str) -> None
     assert (packages / "package_01_die_00/max_freq_khz").read_text() == "2200000\n"
 
 
-def test_limit_of_the_node_is_set_on_every_die(put: Put, packages: Path) -> None:
+def test_limit_of_node_is_set_on_every_die(put: Put, packages: Path) -> None:
     change = put("uncore_freq.min_uncore_freq", "1500", NODE)
     assert change == ControlChange("0: 800, 1: 1000", "1500")
     found = [path.read_text() for path in packages.glob("*/min_freq_khz")]
@@ -94,11 +94,11 @@ def test_limit_of_the_node_is_set_on_every_die(put: Put, packages: Path) -> None
         ("min", "700", "not between"),
         ("min", "1450", "1450 MHz is not a multiple of 100 MHz"),
         ("min", "2000000", "not between"),
-        ("min", "-1", "not a number"),
-        ("min", "nan", "not a number"),
+        ("min", "-1", "expected a number"),
+        ("min", "nan", "expected a number"),
     ],
 )
-def test_value_outside_the_bounds_changes_nothing(
+def test_value_outside_bounds_changes_nothing(
     put: Put, packages: Path, name: str, value: str, reason: str
 ) -> None:
     before = {path: path.read_text() for path in packages.glob("*/*")}
@@ -107,8 +107,8 @@ def test_value_outside_the_bounds_changes_nothing(
     assert {path: path.read_text() for path in before} == before
 
 
-def test_die_that_the_kernel_refuses_sets_the_others_back(put: Put, packages: Path) -> None:
-    """The file of the last die is a number that nobody can write."""
+def test_failed_die_restores_others(put: Put, packages: Path) -> None:
+    """The file of the last die cannot be written."""
     refused = packages / "package_01_die_01/max_freq_khz"
     refused.unlink()
     refused.symlink_to("/proc/sys/kernel/ngroups_max")
@@ -118,17 +118,17 @@ def test_die_that_the_kernel_refuses_sets_the_others_back(put: Put, packages: Pa
     assert (packages / "package_00_die_00/max_freq_khz").read_text() == "2400000"
 
 
-def test_only_the_limits_can_be_set(controls: dict[str, Control]) -> None:
+def test_uncore_freq_sets_only_limits(controls: dict[str, Control]) -> None:
     settable = {name for name, control in controls.items() if control.put}
     assert settable == {"uncore_freq.min_uncore_freq", "uncore_freq.max_uncore_freq"}
 
 
-def test_socket_that_does_not_exist_is_refused(controls: dict[str, Control]) -> None:
-    with pytest.raises(UsageError, match="there are 0, 1"):
+def test_missing_socket_is_refused(controls: dict[str, Control]) -> None:
+    with pytest.raises(UsageError, match="expected one of 0, 1"):
         controls["uncore_freq"].get({"type": "socket", "type-id": "2"})
     with pytest.raises(UsageError, match="it must be socket"):
         controls["uncore_freq.min_uncore_freq"].get({"type": "hwthread", "type-id": "0"})
 
 
-def test_machine_without_the_driver_has_no_such_controls(tmp_path: Path) -> None:
+def test_machine_without_driver_has_no_controls(tmp_path: Path) -> None:
     assert UncoreFreq(root=str(tmp_path)).controls() == {}

@@ -1,4 +1,4 @@
-"""What is profiled and how often, and the life of a profile."""
+"""Profiles: selection, intervals and life cycle."""
 
 import contextlib
 import os
@@ -35,7 +35,7 @@ def gather(tmp_path: Path) -> Iterator[ProfileGather]:
 
 
 @contextlib.contextmanager
-def written(gather: ProfileGather) -> Iterator[Profile]:
+def read_file(gather: ProfileGather) -> Iterator[Profile]:
     assert gather.path is not None
     gather.node_step_end()
     with open_profile(gather.path) as profile:
@@ -47,8 +47,8 @@ def rows(profile: Profile, series: str) -> list[tuple[int | float, ...]]:
     return [tuple(row) for row in table.read().tolist()]
 
 
-def test_a_step_of_the_first_generation_of_calls(gather: ProfileGather, tmp_path: Path) -> None:
-    """Samples go in by the type of their series, under the names of the document too."""
+def test_gather_accepts_calls_of_first_generation(gather: ProfileGather, tmp_path: Path) -> None:
+    """Samples are added by the type of their series, also under the document's names."""
     gather.node_step_start(STEP)
     gather.task_start(0)
     now = time.time()
@@ -65,8 +65,8 @@ def test_a_step_of_the_first_generation_of_calls(gather: ProfileGather, tmp_path
         assert (node_step.node, node_step.tasks, node_step.step) == ("c1", 1, "0")
 
 
-def test_a_step_of_the_second_generation_of_calls(gather: ProfileGather) -> None:
-    """Datasets have numbers and fields of the caller's; values come in order or by name."""
+def test_gather_accepts_calls_of_second_generation(gather: ProfileGather) -> None:
+    """Datasets have numbers and the caller's fields; values are in order or by name."""
     gather.node_step_start(STEP)
     power = gather.create_dataset("Energy", -1, [("GPU0Power", int), ("GPU1Power", int)])
     tasks = gather.create_group("Tasks")
@@ -76,7 +76,7 @@ def test_a_step_of_the_second_generation_of_calls(gather: ProfileGather) -> None
     gather.add_sample_data(first, (0.25,), 1795170876)
     card = gather.create_dataset("card-0", gather.create_group("Cards"), [("Power", int)])
     gather.add_sample_data(card, [300], 1795170876)
-    with written(gather) as profile:
+    with read_file(gather) as profile:
         energy = rows(profile, "Energy")
         assert energy[0][1:] == (1795170874, 5, 6)
         assert energy[1][3] == 7
@@ -95,10 +95,10 @@ def test_a_step_of_the_second_generation_of_calls(gather: ProfileGather) -> None
         (SeriesSelection.ENERGY, "task", False),
     ],
 )
-def test_a_step_says_what_is_profiled_or_the_default_does(
+def test_selection_of_step_overrides_default(
     gather: ProfileGather, tmp_path: Path, asked: SeriesSelection, default: str, is_active: bool
 ) -> None:
-    """Without anything to profile there is no file; what is not selected is left out."""
+    """Without a selected series there is no file; other series are ignored."""
     gather.conf_set({"profilehdf5default": default})
     gather.node_step_start(Step(job=1, step="batch", node="c1", user=USER, profile=asked))
     assert gather.is_active(SeriesSelection.TASK) is is_active
@@ -114,7 +114,7 @@ def test_a_step_says_what_is_profiled_or_the_default_does(
             assert bool(profile.tables) is is_active
 
 
-def test_samples_after_the_end_are_dropped(gather: ProfileGather) -> None:
+def test_samples_after_end_are_dropped(gather: ProfileGather) -> None:
     """As in Slurm, whose timers may be late; other calls without a step fail."""
     gather.node_step_start(STEP)
     number = gather.create_dataset("Energy", -1, [("Power", int)])
@@ -126,31 +126,31 @@ def test_samples_after_the_end_are_dropped(gather: ProfileGather) -> None:
             call()
 
 
-def test_what_does_not_fit_is_a_named_error(gather: ProfileGather) -> None:
+def test_invalid_calls_raise(gather: ProfileGather) -> None:
     gather.node_step_start(STEP)
     with pytest.raises(ProfileGatherError, match="still runs"):
         gather.node_step_start(STEP)
     number = gather.create_dataset("Energy", -1, [("Power", int)])
     tasks = gather.create_group("Tasks")
     for call, reason in (
-        (lambda: gather.add_sample_data(99, [1]), "no dataset 99"),
-        (lambda: gather.add_sample_data(-1, [1]), "no dataset -1"),
+        (lambda: gather.add_sample_data(99, [1]), "unknown dataset 99"),
+        (lambda: gather.add_sample_data(-1, [1]), "unknown dataset -1"),
         (lambda: gather.add_sample_data(number, [1, 2]), "2 values, not 1"),
         (lambda: gather.add_sample_data(number, [-5]), "not a number from 0"),
         (lambda: gather.add_sample_data(SeriesSelection.TASK, {"RSS": 1}), "have numbers"),
         (lambda: gather.add_sample_data(SeriesSelection.ENERGY, {"RSS": 1}), "Energy"),
-        (lambda: gather.create_dataset("x", 7, [("a", int)]), "no group 7"),
+        (lambda: gather.create_dataset("x", 7, [("a", int)]), "unknown group 7"),
         (lambda: gather.create_dataset("a/b", tasks, [("a", int)]), "'a/b' cannot name a series"),
         (lambda: gather.create_dataset("Energy", -1, [("Power", int)]), "already"),
     ):
         with pytest.raises(ProfileGatherError, match=reason):
             call()
     gather.add_sample_data(number, [7])
-    with written(gather) as profile:
+    with read_file(gather) as profile:
         assert len(rows(profile, "Energy")) == 1
 
 
-def test_options_are_those_of_slurm_and_of_the_document(tmp_path: Path) -> None:
+def test_options_are_accepted_under_both_names(tmp_path: Path) -> None:
     gather = ProfileGather()
     assert "ProfileHDF5Dir" in gather.conf_options()
     assert "ProfileDefaultProfile" in gather.conf_options()
@@ -167,8 +167,8 @@ def test_options_are_those_of_slurm_and_of_the_document(tmp_path: Path) -> None:
     assert not gather.is_active()
 
 
-def test_series_are_sampled_at_their_interval_unless_suspended(gather: ProfileGather) -> None:
-    """A reading that is not there is no sample; a series that is not profiled is not read."""
+def test_series_are_sampled_at_interval_unless_suspended(gather: ProfileGather) -> None:
+    """A missing reading adds no sample; a series that is not profiled is not read."""
     gather.node_step_start(
         Step(job=1, step="0", node="c1", user=USER, profile=SeriesSelection.ENERGY)
     )
@@ -189,13 +189,13 @@ def test_series_are_sampled_at_their_interval_unless_suspended(gather: ProfileGa
     rest = len(list(readings))
     assert rest > 9000
     gather.resume()
-    with written(gather) as profile:
+    with read_file(gather) as profile:
         assert [row[2] for row in rows(profile, "Energy")][:3] == [1, 2, 3]
     assert not others
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12: that is the point
-def test_a_forked_child_leaves_the_file_alone(gather: ProfileGather) -> None:
+def test_forked_child_does_not_touch_file(gather: ProfileGather) -> None:
     gather.node_step_start(STEP)
     gather.add_sample_data(SeriesSelection.ENERGY, {"Power": 5})
     pid = os.fork()
@@ -208,7 +208,7 @@ def test_a_forked_child_leaves_the_file_alone(gather: ProfileGather) -> None:
             os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
     gather.add_sample_data(SeriesSelection.ENERGY, {"Power": 6})
-    with written(gather) as profile:
+    with read_file(gather) as profile:
         assert [row[2] for row in rows(profile, "Energy")] == [5, 6]
 
 
@@ -224,16 +224,16 @@ def test_a_forked_child_leaves_the_file_alone(gather: ProfileGather) -> None:
         ("task,none", SeriesSelection.NONE),
     ],
 )
-def test_a_selection_is_a_list_of_series(text: str, expected: SeriesSelection) -> None:
+def test_selection_is_parsed_from_list(text: str, expected: SeriesSelection) -> None:
     assert parse_selection(text) == expected
 
 
-def test_the_bits_are_those_of_slurm() -> None:
+def test_selection_has_bits_of_slurm() -> None:
     assert [int(one) for one in SeriesSelection] == [1, 2, 4, 8, 16]
     assert int(SeriesSelection.ALL) == 0xFFFFFFFF
 
 
-def test_nothing_is_active_unless_selected() -> None:
+def test_series_is_active_only_when_selected() -> None:
     task = SeriesSelection.TASK
     assert task.includes(SeriesSelection.TASK)
     assert task.includes(SeriesSelection.NOT_SET)
@@ -244,8 +244,8 @@ def test_nothing_is_active_unless_selected() -> None:
         assert not nothing.includes(SeriesSelection.TASK)
 
 
-def test_frequencies_are_seconds_by_series() -> None:
-    """A number alone is of tasks; 0 is never; lustre and filesystem are the same."""
+def test_frequencies_are_parsed_by_series() -> None:
+    """A number alone is for tasks; 0 disables; lustre and filesystem are the same."""
     assert parse_frequencies("30") == {"task": 30}
     assert parse_frequencies("task=0.5, energy=0,lustre=10") == {
         "task": 0.5, "energy": 0, "filesystem": 10,
@@ -254,11 +254,11 @@ def test_frequencies_are_seconds_by_series() -> None:
 
 
 @pytest.mark.parametrize("text", ["tsk=1", "task=x", "task=-1", "task=", "1s", "task=nan"])
-def test_what_is_no_frequency_is_a_usage_error(text: str) -> None:
+def test_invalid_frequency_is_usage_error(text: str) -> None:
     with pytest.raises(UsageError):
         parse_frequencies(text)
 
 
-def test_a_misspelt_series_gets_a_suggestion() -> None:
+def test_misspelt_series_gets_suggestion() -> None:
     with pytest.raises(UsageError, match="did you mean 'energy'"):
         parse_selection("enrgy")

@@ -1,4 +1,4 @@
-"""The steps that Slurm runs on this node, found and measured."""
+"""Finding and measuring the steps that Slurm runs on this node."""
 
 import os
 import pwd
@@ -26,8 +26,8 @@ def process(root: Path, pid: int, **environment: object) -> None:
     (directory / "environ").write_bytes(text.encode())
 
 
-def test_a_step_as_slurmd_left_it(tmp_path: Path) -> None:
-    """Of the recorded groups of a real task; its process has ended, which does no harm."""
+def test_finder_finds_recorded_step(tmp_path: Path) -> None:
+    """From the recorded groups of a real task, whose process has ended."""
     unpack_snapshot(tmp_path)
     ((key, found),) = StepFinder("n1", root=str(tmp_path)).find().items()
     assert key == StepKey("c3", 51, "0")
@@ -35,7 +35,7 @@ def test_a_step_as_slurmd_left_it(tmp_path: Path) -> None:
     assert (found.step.node, found.step.node_index, found.step.tasks) == ("c3", 0, 1)
 
 
-def test_a_step_is_described_by_its_first_process(tmp_path: Path) -> None:
+def test_step_is_described_by_its_first_process(tmp_path: Path) -> None:
     put(tmp_path, "system.slice/slurmstepd.scope/job_9/step_0/user/task_6", 30)
     put(tmp_path, "system.slice/slurmstepd.scope/job_9/step_0/user/task_7", 31)
     process(
@@ -49,8 +49,8 @@ def test_a_step_is_described_by_its_first_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", ["", "x", "-1", "²", "9" * 30])
-def test_an_environment_may_say_anything(tmp_path: Path, bad: str) -> None:
-    """Programs set what they like: what is no number of Slurm's does not count."""
+def test_finder_ignores_invalid_environment(tmp_path: Path, bad: str) -> None:
+    """Programs may set Slurm's variables to anything; invalid numbers are ignored."""
     put(tmp_path, FREEZER, 40)
     process(
         tmp_path, 40, SLURM_PROCID=bad, SLURM_NODEID=bad, SLURM_STEP_TASKS_PER_NODE=bad,
@@ -62,8 +62,8 @@ def test_an_environment_may_say_anything(tmp_path: Path, bad: str) -> None:
     assert (found.step.node_index, found.step.cpus_per_task) == (0, 1)
 
 
-def test_where_groups_know_no_tasks_environments_do(tmp_path: Path) -> None:
-    """They are read once; without one a process counts for task 0."""
+def test_finder_uses_environment_when_groups_lack_tasks(tmp_path: Path) -> None:
+    """It is read once; without it a process counts for task 0."""
     put(tmp_path, FREEZER, 40, 41, 42)
     process(tmp_path, 40, SLURM_PROCID=3)
     process(tmp_path, 41, SLURM_PROCID=4)
@@ -76,7 +76,7 @@ def test_where_groups_know_no_tasks_environments_do(tmp_path: Path) -> None:
     assert finder.find()[key].tasks == {3: frozenset({40})}
 
 
-def test_groups_of_tasks_win(tmp_path: Path) -> None:
+def test_finder_prefers_groups_of_tasks(tmp_path: Path) -> None:
     """The freezer lists the same processes again, and one that has just been forked."""
     put(tmp_path, FREEZER, 40, 41)
     put(tmp_path, f"{FREEZER.replace('freezer', 'memory')}/task_5", 40)
@@ -86,7 +86,7 @@ def test_groups_of_tasks_win(tmp_path: Path) -> None:
     assert found[StepKey("c1", 9, "0")].tasks == {5: frozenset({40, 41})}
 
 
-def test_a_step_without_processes_does_not_run(tmp_path: Path) -> None:
+def test_step_without_processes_is_ignored(tmp_path: Path) -> None:
     put(tmp_path, FREEZER)
     put(tmp_path, f"{FREEZER.replace('freezer', 'memory')}/task_5")
     finder = StepFinder("n1", root=str(tmp_path))
@@ -100,10 +100,10 @@ def test_a_step_without_processes_does_not_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("states", "is_suspended"), [("TT", True), ("TZ", True), ("TS", False), ("ZZ", False)]
 )
-def test_a_step_whose_processes_are_stopped_is_suspended(
+def test_step_is_suspended_when_all_processes_are_stopped(
     tmp_path: Path, states: str, is_suspended: bool
 ) -> None:
-    """Where Slurm cannot freeze it, it sends SIGSTOP; a debugger stops single processes."""
+    """Without a freezer Slurm sends SIGSTOP; a debugger stops single processes."""
     put(tmp_path, FREEZER, 50, 51)
     for pid, state in zip((50, 51), states, strict=True):
         process(tmp_path, pid)
@@ -118,7 +118,7 @@ CODE = "held = bytearray(b'x') * ({} * 2**20); print(flush=True); import time; t
 
 
 class Node:
-    """A node with control groups in a directory, and what was reported of its steps."""
+    """A node with control groups in a directory, and the reports about its steps."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -165,8 +165,8 @@ def end(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-def test_a_step_from_its_first_process_to_its_last(node: Node, spawn: Spawn) -> None:
-    """Tasks may begin and end on their own; the record is that of all of them."""
+def test_gather_measures_step_until_its_last_process(node: Node, spawn: Spawn) -> None:
+    """Tasks begin and end independently; the record covers all of them."""
     node.gather.scan()
     assert not node.started
     small, large = spawn(5), spawn(40)
@@ -194,8 +194,8 @@ def test_a_step_from_its_first_process_to_its_last(node: Node, spawn: Spawn) -> 
     assert (memory.max or 0) > 40 * 2**20 > (memory.min or 0)
 
 
-def test_a_process_of_another_parent_counts_for_its_group(node: Node, spawn: Spawn) -> None:
-    """As one that was forked twice: no parent leads from it to the task."""
+def test_process_of_other_parent_counts_for_its_group(node: Node, spawn: Spawn) -> None:
+    """As after a double fork: its ancestors do not lead to the task."""
     first, other = spawn(5), spawn(30)
     put(node.root, f"{STEP}/task_0", first.pid, other.pid)
     node.gather.scan()
@@ -203,7 +203,7 @@ def test_a_process_of_another_parent_counts_for_its_group(node: Node, spawn: Spa
     assert next(iter(node.gather.steps.values())).tasks == {0: first.pid}
 
 
-def test_steps_of_several_jobs_are_told_apart(node: Node, spawn: Spawn) -> None:
+def test_steps_of_several_jobs_are_separated(node: Node, spawn: Spawn) -> None:
     of_step: dict[str, set[int | None]] = {}
 
     def take(running: RunningStep, samples: list[TaskSample]) -> None:
@@ -226,7 +226,7 @@ def test_steps_of_several_jobs_are_told_apart(node: Node, spawn: Spawn) -> None:
     gather.close()
 
 
-def test_a_group_that_lists_what_has_ended_does_no_harm(node: Node) -> None:
+def test_group_with_ended_process_is_ignored(node: Node) -> None:
     process = subprocess.Popen(["/bin/true"])
     process.wait()
     put(node.root, f"{STEP}/task_0", process.pid)
@@ -239,8 +239,8 @@ def test_a_group_that_lists_what_has_ended_does_no_harm(node: Node) -> None:
     assert running.record.tasks == 1
 
 
-def test_a_suspended_step_is_not_sampled(node: Node, spawn: Spawn) -> None:
-    """From the look that sees it frozen to the one that does not; that time does not count."""
+def test_suspended_step_is_not_sampled(node: Node, spawn: Spawn) -> None:
+    """Between the scan that finds it frozen and the one that does not; this time does not count."""
     other = STEP.replace("job_9", "job_10")
     put(node.root, f"{STEP}/task_0", spawn(1).pid)
     put(node.root, f"{other}/task_1", spawn(1).pid)

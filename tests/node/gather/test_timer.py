@@ -8,8 +8,8 @@ import pytest
 from ccpipe.node.gather.timer import PollTimer
 
 
-def test_each_poll_has_its_own_interval() -> None:
-    """And 0 is never."""
+def test_poll_has_its_own_interval() -> None:
+    """0 disables it."""
     counts = {"fast": 0, "slow": 0, "never": 0}
     enough = threading.Event()
 
@@ -29,7 +29,7 @@ def test_each_poll_has_its_own_interval() -> None:
     assert 1 <= counts["slow"] < counts["fast"]
 
 
-def test_what_fails_is_logged_and_called_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_poll_is_logged_and_called_again(caplog: pytest.LogCaptureFixture) -> None:
     calls = threading.Semaphore(0)
 
     def fail() -> None:
@@ -45,7 +45,7 @@ def test_what_fails_is_logged_and_called_again(caplog: pytest.LogCaptureFixture)
 
 
 def test_suspended_time_does_not_count() -> None:
-    """What was due in 0.3 s is due after the suspension, but for what ran before it."""
+    """A poll due in 0.3 s is due so long after the suspension, less the time before it."""
     called: list[float] = []
     done = threading.Event()
 
@@ -68,7 +68,7 @@ def test_suspended_time_does_not_count() -> None:
     assert called[0] - resumed > 0.29 - ran
 
 
-def test_stopping_waits_for_a_poll_and_may_be_repeated() -> None:
+def test_stop_waits_for_poll_and_may_be_repeated() -> None:
     timer = PollTimer("test")
     timer.add(0.01, timer.stop)
     timer.start()

@@ -18,7 +18,7 @@ from ccpipe.node.linux.perf_event import (
     GroupReading,
     PerfEvent,
     Traffic,
-    make_room,
+    raise_file_limit,
     rates,
     traffic,
 )
@@ -36,7 +36,7 @@ def group(events: Sequence[PerfEvent], cpu: int) -> EventGroup:
         pytest.skip(f"counting for all processes is not for us: {error}")
 
 
-def test_a_clock_counts_the_time_that_passes() -> None:
+def test_event_group_counts_clock_at_elapsed_time() -> None:
     """The processor's clock advances 10⁹ a second: between the clocks read around it."""
     counted = group([CPU_CLOCK], 0)
     outer = time.monotonic()
@@ -54,7 +54,7 @@ def test_a_clock_counts_the_time_that_passes() -> None:
     assert found == pytest.approx([1e9], rel=0.01)
 
 
-def test_every_process_is_counted_on_every_hardware_thread() -> None:
+def test_event_group_counts_all_processes_on_each_hwthread() -> None:
     """Page faults of a child, whatever hardware thread it ran on."""
     groups = [group([PAGE_FAULTS], cpu) for cpu in os.sched_getaffinity(0)]
     before = sum(one.read().counts[0] for one in groups)
@@ -63,8 +63,8 @@ def test_every_process_is_counted_on_every_hardware_thread() -> None:
     assert sum(one.read().counts[0] for one in groups) - before >= 20
 
 
-def test_no_such_event_is_named_by_the_kernel() -> None:
-    """ENOENT, which leaves a collector out; what was opened before it is closed again."""
+def test_event_group_raises_enoent_for_unknown_event() -> None:
+    """ENOENT disables a collector; events opened before it are closed again."""
     group([PAGE_FAULTS], 0).close()  # or skip
     gc.collect()
     before = _open_files()
@@ -73,8 +73,8 @@ def test_no_such_event_is_named_by_the_kernel() -> None:
     assert _open_files() == before
 
 
-def test_a_group_that_nobody_holds_is_closed() -> None:
-    """So that a configuration read again leaks no files."""
+def test_event_group_is_closed_when_unreferenced() -> None:
+    """A configuration reload leaks no files."""
     gc.collect()
     before = _open_files()
     held = group([PAGE_FAULTS, PAGE_FAULTS], 0)
@@ -84,23 +84,23 @@ def test_a_group_that_nobody_holds_is_closed() -> None:
     assert _open_files() == before
 
 
-def test_a_refusal_says_what_is_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever reads the log learns which capability or setting it takes."""
+def test_event_group_names_missing_permission(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the required capability or setting."""
     monkeypatch.setattr(perf_event._libc, "syscall", lambda *_: -1)
     monkeypatch.setattr("ctypes.get_errno", lambda: errno.EACCES)
     with pytest.raises(PermissionError, match="CAP_PERFMON"):
         EventGroup([PAGE_FAULTS], 0)
 
 
-def test_a_machine_of_another_kind_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of the system call differs; ENOSYS leaves a collector out."""
+def test_event_group_raises_enosys_on_unknown_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of the system call differs; ENOSYS disables a collector."""
     monkeypatch.setattr("platform.machine", lambda: "vax")
     with pytest.raises(OSError, match="no known number on vax") as caught:
         EventGroup([PAGE_FAULTS], 0)
     assert caught.value.errno == errno.ENOSYS
 
 
-def test_rates_are_reckoned_up_from_the_share_of_time() -> None:
+def test_rates_are_scaled_to_whole_time() -> None:
     """Counted for a quarter of 8 s: 600 in 2 s are 300 a second."""
     before = GroupReading(0, 0, (100, 0))
     assert rates(before, GroupReading(8 * 10**9, 2 * 10**9, (700, 4))) == [300, 2]
@@ -114,24 +114,22 @@ def test_rates_are_reckoned_up_from_the_share_of_time() -> None:
         (GroupReading(10, 10, (5,)), GroupReading(20, 20, (1,))),
     ],
 )
-def test_without_two_readings_nothing_is_known(
-    before: GroupReading | None, now: GroupReading
-) -> None:
+def test_rates_need_two_readings(before: GroupReading | None, now: GroupReading) -> None:
     assert rates(before, now) is None
 
 
-def test_room_is_made_for_many_files() -> None:
+def test_file_limit_is_raised_for_many_events() -> None:
     """The soft limit grows as far as the hard one, and never shrinks."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     start = min(_open_files() + 400, hard)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (start, hard))
-        make_room(0)
+        raise_file_limit(0)
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == start
-        make_room(600)
+        raise_file_limit(600)
         grown = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         assert min(start + 344, hard) <= grown <= hard
-        make_room(10**9)
+        raise_file_limit(10**9)
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -152,7 +150,7 @@ def write(directory: Path, **files: str) -> Path:
     return directory
 
 
-def test_intel_counts_as_the_kernel_says(root: Root) -> None:
+def test_traffic_uses_events_described_for_intel(root: Root) -> None:
     """Reads and writes of 64 bytes, on each socket; the free-running device counts them again."""
     root.show("perf/first")
     read, write = PerfEvent(24, 0x0304), PerfEvent(24, 0x0C04)
@@ -161,8 +159,8 @@ def test_intel_counts_as_the_kernel_says(root: Root) -> None:
     assert found == [Traffic(0, events), Traffic(1, events)]
 
 
-def test_free_running_counters_do_where_there_are_no_others(tmp_path: Path) -> None:
-    """As on Intel's desktop processors; a unit that is not known is passed over."""
+def test_traffic_uses_free_running_counters_without_others(tmp_path: Path) -> None:
+    """As on Intel's desktop processors; an unknown unit is skipped."""
     write(
         tmp_path / "uncore_imc_free_running_0", type="30", cpumask="0",
         format__event="config:0-7", format__umask="config:8-15",
@@ -177,8 +175,8 @@ def test_free_running_counters_do_where_there_are_no_others(tmp_path: Path) -> N
     assert list(traffic(tmp_path, zen_3=False)) == [Traffic(0, events)]
 
 
-def test_amd_counts_each_controller(tmp_path: Path) -> None:
-    """``umc_cas_cmd.all`` of Zen 4; its data fabric is not asked."""
+def test_traffic_counts_each_controller_of_amd(tmp_path: Path) -> None:
+    """``umc_cas_cmd.all`` of Zen 4; its data fabric is not read."""
     write(tmp_path / "amd_umc_0", type="40", cpumask="0")
     write(tmp_path / "amd_umc_1", type="41", cpumask="96")
     write(tmp_path / "amd_df", type="11", cpumask="0,96")
@@ -188,7 +186,7 @@ def test_amd_counts_each_controller(tmp_path: Path) -> None:
     ]
 
 
-def test_amd_before_zen_4_counts_in_the_data_fabric(tmp_path: Path) -> None:
+def test_traffic_uses_data_fabric_before_zen_4(tmp_path: Path) -> None:
     """Eight channels on each socket; bits 8 to 11 of an event's number are bits 32 to 35."""
     write(tmp_path / "amd_df", type="11", cpumask="0,64")
     found = list(traffic(tmp_path, zen_3=True))
@@ -199,7 +197,7 @@ def test_amd_before_zen_4_counts_in_the_data_fabric(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_no_controllers_are_nothing_to_count(tmp_path: Path) -> None:
+def test_traffic_is_empty_without_controllers(tmp_path: Path) -> None:
     assert list(traffic(tmp_path / "nowhere", zen_3=True)) == []
 
 
@@ -213,9 +211,7 @@ def test_no_controllers_are_nothing_to_count(tmp_path: Path) -> None:
         ("type", "imc", "'imc' is not a number"),
     ],
 )
-def test_what_the_kernel_would_not_write_is_named(
-    tmp_path: Path, name: str, content: str, reason: str
-) -> None:
+def test_traffic_rejects_invalid_file(tmp_path: Path, name: str, content: str, reason: str) -> None:
     files = {
         "type": "24", "cpumask": "0", "format__event": "config:0-7",
         "events__cas_count_read": "event=0x04", "events__cas_count_read.unit": "MiB",

@@ -30,13 +30,13 @@ from tests.node.conftest import TREES
 def test_gains_are_never_negative(
     before: list[int] | None, now: list[int], gains: list[int] | None
 ) -> None:
-    """A first reading, a counter that went down and one that jumped tell nothing."""
+    """There are none for a first reading, a decreased counter and one that jumped."""
     assert proc.gained(before, now) == gains
 
 
 @given(st.binary(min_size=1, max_size=20))
-def test_every_name_becomes_a_tag_that_can_be_written(name: bytes) -> None:
-    """A device, interface or mount point may hold any bytes; printable ones stay as they are."""
+def test_tag_can_be_written_for_any_name(name: bytes) -> None:
+    """A device, interface or mount point may have any bytes; printable ones stay as they are."""
     text = name.decode(errors="surrogateescape")
     tag = proc.tag(text)
     assert tag == text or "%" in tag
@@ -47,8 +47,8 @@ def _named(tag: str) -> Message:
     return metric("m", 1, time=1, tags={"stype-id": tag})
 
 
-def test_names_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    """cpu2 comes before cpu10; what fits no pattern is left out, and none at all is absent."""
+def test_names_are_sorted_by_number(tmp_path: Path) -> None:
+    """cpu2 is before cpu10; other names are skipped, and no name at all raises OSError."""
     for name in ("cpu10", "cpu2", "cpufreq", "cpu0"):
         (tmp_path / name).touch()
     assert proc.names(tmp_path, "cpu[0-9]*") == ["cpu0", "cpu2", "cpu10"]
@@ -60,10 +60,10 @@ def test_names_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     ("text", "number", "counter"),
     [("-5\n", -5, None), ("7", 7, 7), ("18446744073709551615", None, 2**64 - 1), ("", None, None)],
 )
-def test_a_file_of_one_number(
+def test_counter_is_read_from_file_of_one_number(
     tmp_path: Path, text: str, number: int | None, counter: int | None
 ) -> None:
-    """A counter has 64 bits and no sign; what is none of it raises DataError."""
+    """A counter has 64 bits and no sign; anything else raises DataError."""
     path = tmp_path / "file"
     path.write_text(text)
     for read, expected in ((proc.number, number), (proc.counter, counter)):
@@ -74,8 +74,8 @@ def test_a_file_of_one_number(
             assert read(path) == expected
 
 
-def test_a_file_that_cannot_be_read_now_is_none(tmp_path: Path) -> None:
-    """A directory fails to be read, as a sensor that sleeps does; so does what is not there."""
+def test_word_is_none_if_file_cannot_be_read(tmp_path: Path) -> None:
+    """A directory fails to be read, as a sleeping sensor does; so does a missing file."""
     for path in (tmp_path, tmp_path / "absent"):
         assert proc.word(path) is None
         assert proc.number(path) is None
@@ -84,8 +84,8 @@ def test_a_file_that_cannot_be_read_now_is_none(tmp_path: Path) -> None:
             proc.text(path)
 
 
-def test_a_long_file_is_read_whole(tmp_path: Path) -> None:
-    """The kernel hands files over in pieces."""
+def test_text_reads_long_file_whole(tmp_path: Path) -> None:
+    """The kernel returns files in chunks."""
     path = tmp_path / "file"
     path.write_bytes(b"0123456789" * 50_000 + b"\xff")
     text = proc.text(path)
@@ -96,18 +96,18 @@ def test_a_long_file_is_read_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "numbers"), [("0-2,8\n", [0, 1, 2, 8]), ("5", [5]), ("\n", []), ("7-7,3", [7, 3])]
 )
-def test_a_list_of_numbers_is_written_out(text: str, numbers: list[int]) -> None:
-    """As the kernel writes it: numbers and ranges, or nothing."""
+def test_listed_expands_ranges(text: str, numbers: list[int]) -> None:
+    """As the kernel writes them: numbers and ranges, or nothing."""
     assert proc.listed("cpulist", text) == numbers
 
 
 @pytest.mark.parametrize("text", ["x", "1-", "5-3", "1 2", "-1", "0-999999999", "٣"])
-def test_what_is_no_list_of_numbers_is_refused(text: str) -> None:
+def test_listed_rejects_invalid_list(text: str) -> None:
     with pytest.raises(DataError, match="cpulist: .* is not a list of hardware threads"):
         proc.listed("cpulist", text)
 
 
-def test_all_file_systems_are_listed_in_order() -> None:
+def test_mounts_lists_all_file_systems_in_order() -> None:
     found = mounts(str(TREES / "made-mounts/first"))
     assert found[0] == Mount("proc", "/proc", "proc")
     assert Mount("/dev/sdb1", "/scratch disk", "xfs") in found
@@ -115,26 +115,26 @@ def test_all_file_systems_are_listed_in_order() -> None:
     assert [mount.kind for mount in found if mount.point == "/hidden"] == ["ext4", "tmpfs"]
 
 
-def test_this_machine_has_those_that_psutil_lists() -> None:
+def test_mounts_agrees_with_psutil() -> None:
     found = [mount.point for mount in mounts()]
     assert found == [partition.mountpoint for partition in psutil.disk_partitions(all=True)]
     assert "/" in found
 
 
-def test_what_is_mounted_nowhere_is_left_out(tmp_path: Path) -> None:
+def test_mounts_skips_file_system_without_mount_point(tmp_path: Path) -> None:
     """A tag could not name it."""
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/mounts").write_text("/dev/sda  ext4 rw 0 0\n/dev/sdb / ext4 rw 0 0\n")
     assert mounts(str(tmp_path)) == (Mount("/dev/sdb", "/", "ext4"),)
 
 
-def test_a_tree_without_a_list_is_an_error(tmp_path: Path) -> None:
+def test_mounts_raises_oserror_without_list(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="proc/self/mounts"):
         mounts(str(tmp_path))
 
 
-def test_zones_of_another_kind_are_left_out(tmp_path: Path) -> None:
-    """And a part without a socket is wrong."""
+def test_zones_skips_other_kinds(tmp_path: Path) -> None:
+    """A part without a socket is an error."""
     for number, name in enumerate(("package-0", "npu", "dram")):
         directory = tmp_path / f"sys/class/powercap/intel-rapl:{number}"
         directory.mkdir(parents=True)

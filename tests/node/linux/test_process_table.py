@@ -28,8 +28,8 @@ from tests.node.conftest import Root, unpack
 MINE = os.getpid()
 
 
-def test_a_line_of_the_table_is_read_to_its_fields(root: Root) -> None:
-    """Times are sums of user's and system's; a name may hold brackets and blanks."""
+def test_process_table_reads_fields_of_stat(root: Root) -> None:
+    """Times are sums of user and system; a name may contain brackets and blanks."""
     root.show("sonar/first")
     walk = ProcessTable(root=str(root)).at(0)
     by_pid = {process.pid: process for process in walk.processes}
@@ -41,8 +41,8 @@ def test_a_line_of_the_table_is_read_to_its_fields(root: Root) -> None:
     assert walk.errors == []
 
 
-def test_the_walk_of_a_slot_is_shared(root: Root) -> None:
-    """Whoever asks for the same slot gets the same walk; the next slot has another."""
+def test_process_table_shares_walk_of_slot(root: Root) -> None:
+    """All calls with the same slot return the same walk; the next slot has another."""
     root.show("sonar/first")
     table = ProcessTable(root=str(root))
     walk = table.at(1)
@@ -52,7 +52,7 @@ def test_the_walk_of_a_slot_is_shared(root: Root) -> None:
     assert 2002 not in {process.pid for process in table.at(2).processes}
 
 
-def test_threads_that_ask_at_once_share_a_walk() -> None:
+def test_process_table_shares_walk_between_threads() -> None:
     table, walks = ProcessTable(), list[Walk]()
     together = threading.Barrier(8)
 
@@ -69,7 +69,7 @@ def test_threads_that_ask_at_once_share_a_walk() -> None:
     assert all(walk is walks[0] for walk in walks)
 
 
-def test_a_bad_line_costs_itself_only(tmp_path: Path) -> None:
+def test_process_table_skips_bad_line_only(tmp_path: Path) -> None:
     good = "8 (b) S 1 8 8 0 -1 4194560 8548 0 0 0 55 6 0 0 20 0 1 0 14 30408704 6308 1"
     unpack(f"@ first\n## /proc/7/stat\n7 (a) R 1\n## /proc/8/stat\n{good}\n@ second\n", tmp_path)
     walk = ProcessTable(root=str(tmp_path)).at(0)
@@ -78,8 +78,8 @@ def test_a_bad_line_costs_itself_only(tmp_path: Path) -> None:
     assert "/proc/7/stat: b'7 (a) R 1" in str(error)
 
 
-def test_this_machine_agrees_with_psutil() -> None:
-    """Of this process: name, parent, group, threads, beginning and processor time."""
+def test_process_table_agrees_with_psutil() -> None:
+    """Of this process: name, parent, group, threads, start and processor time."""
     before, threads = psutil.Process().cpu_times(), psutil.Process().num_threads()
     [mine] = [process for process in ProcessTable().at(0).processes if process.pid == MINE]
     after = psutil.Process()
@@ -94,9 +94,9 @@ def test_this_machine_agrees_with_psutil() -> None:
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_a_process_or_an_error(tmp_path_factory: pytest.TempPathFactory,
+def test_parser_returns_process_or_error_for_any_bytes(tmp_path_factory: pytest.TempPathFactory,
                                              text: bytes) -> None:  # fmt: skip
-    """Nothing else is raised, whatever a file holds."""
+    """Nothing else is raised for any content."""
     directory = tmp_path_factory.mktemp("any")
     (directory / "proc/9").mkdir(parents=True)
     (directory / "proc/9/stat").write_bytes(text)
@@ -104,12 +104,12 @@ def test_any_bytes_are_a_process_or_an_error(tmp_path_factory: pytest.TempPathFa
     assert len(walk.processes) + len(walk.errors) == bool(text)
 
 
-def test_what_cannot_be_read_is_nothing(tmp_path: Path) -> None:
+def test_read_returns_nothing_for_unreadable_file(tmp_path: Path) -> None:
     assert read(str(tmp_path / "gone")) == b""
     assert read(str(tmp_path)) == b""  # a directory opens and fails at the first read
 
 
-def test_memory_and_faults_are_those_of_psutil() -> None:
+def test_process_memory_and_faults_agree_with_psutil() -> None:
     me = psutil.Process()
     [mine] = [p for p in ProcessTable().at(0).processes if p.pid == MINE]
     assert mine.virtual == pytest.approx(me.memory_info().vms, rel=0.05)
@@ -119,7 +119,7 @@ def test_memory_and_faults_are_those_of_psutil() -> None:
     assert 0 <= mine.processor < (os.cpu_count() or 1)
 
 
-def test_when_a_process_started_is_known_while_it_runs() -> None:
+def test_start_time_is_known_while_process_runs() -> None:
     [mine] = [p for p in ProcessTable().at(0).processes if p.pid == MINE]
     assert start_time(MINE) == mine.start / os.sysconf("SC_CLK_TCK")
     assert start_time(2**22 + 1) is None
@@ -128,8 +128,8 @@ def test_when_a_process_started_is_known_while_it_runs() -> None:
 OWN = f"/proc/{MINE}"
 
 
-def test_our_own_files_are_read() -> None:
-    """As the kernel has them."""
+def test_files_of_own_process_are_read() -> None:
+    """As the kernel writes them."""
     io = parse_transferred(Path(OWN, "io").read_bytes())
     assert io is not None
     assert io[0] > 0
@@ -137,8 +137,8 @@ def test_our_own_files_are_read() -> None:
     assert 0 < (proportional(OWN) or 0) <= resident * 1.1
 
 
-def test_only_the_line_of_the_whole_share_counts(tmp_path: Path) -> None:
-    """Newer kernels say what it is made of; before Linux 4.14 there is a file of all mappings."""
+def test_proportional_size_ignores_lines_of_its_parts(tmp_path: Path) -> None:
+    """Newer kernels list the parts; before Linux 4.14 there is a file of all mappings."""
     (tmp_path / "smaps_rollup").write_text("Rss: 9 kB\nPss:  22 kB\nPss_Dirty: 7 kB\n")
     assert proportional(str(tmp_path)) == 22 * 1024
     (tmp_path / "smaps_rollup").unlink()
@@ -147,7 +147,7 @@ def test_only_the_line_of_the_whole_share_counts(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=80))
-def test_any_bytes_are_numbers_or_unknown(data: bytes) -> None:
+def test_io_parser_returns_numbers_or_none_for_any_bytes(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as directory:
         for name in ("smaps_rollup", "environ"):
             Path(directory, name).write_bytes(data)
@@ -156,7 +156,7 @@ def test_any_bytes_are_numbers_or_unknown(data: bytes) -> None:
         assert isinstance(read_environment(directory), dict)
 
 
-def test_an_environment_is_that_of_the_start(tmp_path: Path) -> None:
+def test_environment_is_read_as_of_start(tmp_path: Path) -> None:
     assert read_environment(OWN)["PATH"]
     (tmp_path / "environ").write_bytes(b"A=1\0B=x=y\0nothing\0")
     assert read_environment(str(tmp_path)) == {"A": "1", "B": "x=y"}
@@ -177,7 +177,7 @@ def sleeper() -> Iterator["subprocess.Popen[bytes]"]:
 
 
 @pytest.mark.parametrize("limit", [None, 0])
-def test_a_walk_is_that_of_the_process_table(limit: int | None) -> None:
+def test_open_processes_agree_with_process_table(limit: int | None) -> None:
     with OpenProcesses(limit=limit) as processes:
         for _ in range(2):
             found = processes.walk()
@@ -192,7 +192,7 @@ def test_a_walk_is_that_of_the_process_table(limit: int | None) -> None:
 
 
 @pytest.mark.parametrize("limit", [None, 0])
-def test_a_process_is_the_same_object_and_its_line_is_read_anew(
+def test_open_process_stays_same_object_with_new_line(
     sleeper: "subprocess.Popen[bytes]", limit: int | None
 ) -> None:
     with OpenProcesses(limit=limit) as processes:
@@ -206,10 +206,10 @@ def test_a_process_is_the_same_object_and_its_line_is_read_anew(
 
 
 @pytest.mark.parametrize("limit", [None, 0])
-def test_a_process_that_ended_is_not_there(
+def test_open_processes_drop_ended_process(
     sleeper: "subprocess.Popen[bytes]", limit: int | None
 ) -> None:
-    """What it read and wrote is unknown then, and its files are closed."""
+    """Its I/O counters are then unknown, and its files are closed."""
     with OpenProcesses(limit=limit) as processes:
         one = processes.walk()[sleeper.pid]
         assert processes.transferred(one) is not None
@@ -219,7 +219,7 @@ def test_a_process_that_ended_is_not_there(
         assert sleeper.pid not in processes.walk()
 
 
-def test_the_same_number_is_another_process(tmp_path: Path) -> None:
+def test_open_processes_distinguish_reused_pid(tmp_path: Path) -> None:
     stat = tmp_path / "proc/7/stat"
     stat.parent.mkdir(parents=True)
     line = "7 (a) R 1 7 7 0 -1 0 0 0 0 0 5 0 0 0 20 0 1 0 {} 4096 1\n"
@@ -232,10 +232,10 @@ def test_the_same_number_is_another_process(tmp_path: Path) -> None:
     assert (first.process.start, second.process.start) == (10, 99)
 
 
-def test_files_are_closed_with_their_processes_and_their_holder(
+def test_open_processes_close_files_with_processes_and_walker(
     sleeper: "subprocess.Popen[bytes]",
 ) -> None:
-    """Also where nobody calls ``close()``: thousands may be open."""
+    """Also without a call of ``close()``: thousands may be open."""
     before = open_files()
     processes = OpenProcesses()
     found = processes.walk()
@@ -251,7 +251,7 @@ def test_files_are_closed_with_their_processes_and_their_holder(
     assert open_files() == before
 
 
-def test_the_limit_of_open_files_holds() -> None:
+def test_open_processes_respect_limit_of_files() -> None:
     before = open_files()
     with OpenProcesses(limit=3) as processes:
         for _ in range(2):
@@ -263,7 +263,7 @@ def test_the_limit_of_open_files_holds() -> None:
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_a_process_or_nothing(
+def test_open_processes_skip_invalid_bytes(
     tmp_path_factory: pytest.TempPathFactory, text: bytes
 ) -> None:
     directory = tmp_path_factory.mktemp("any")
@@ -276,6 +276,6 @@ def test_any_bytes_are_a_process_or_nothing(
     processes.walk()
 
 
-def test_a_system_without_proc_is_an_error(tmp_path: Path) -> None:
+def test_open_processes_raise_oserror_without_proc(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         OpenProcesses(root=str(tmp_path)).walk()

@@ -29,7 +29,7 @@ def steps(root: Path) -> list[StepCgroup]:
     return list(find_steps(str(root), JobIds(str(root))))
 
 
-def test_version_1_comes_once_for_each_controller(tmp_path: Path) -> None:
+def test_version_1_yields_step_once_per_controller(tmp_path: Path) -> None:
     """As slurmd 22.05 makes it: the freezer has no tasks; slurmstepd is in the job's group."""
     put(tmp_path, "freezer/slurm_c3/uid_2001/job_51", 4532)
     put(tmp_path, "freezer/slurm_c3/uid_2001/job_51/step_0", 4673, 4674)
@@ -45,8 +45,8 @@ def test_version_1_comes_once_for_each_controller(tmp_path: Path) -> None:
     ]
 
 
-def test_version_2_leaves_slurmstepd_out(tmp_path: Path) -> None:
-    """Its group stands beside those of tasks, which may be divided further."""
+def test_version_2_excludes_slurmstepd(tmp_path: Path) -> None:
+    """Its group is next to the groups of tasks, which may have subgroups."""
     scope = "system.slice/slurmstepd.scope"
     put(tmp_path, f"{scope}/system", 1)
     put(tmp_path, f"{scope}/job_7/step_batch/slurm", 10)
@@ -60,8 +60,8 @@ def test_version_2_leaves_slurmstepd_out(tmp_path: Path) -> None:
     ]
 
 
-def test_suspended_steps_are_frozen(tmp_path: Path) -> None:
-    """Version 1 says so in the freezer, version 2 in the group above the tasks."""
+def test_suspended_step_is_frozen(tmp_path: Path) -> None:
+    """Version 1 reports it in the freezer, version 2 in the group above the tasks."""
     put(tmp_path, "freezer/slurm_c1/uid_0/job_1/step_0", 4)
     state = tmp_path / "sys/fs/cgroup/freezer/slurm_c1/uid_0/job_1/step_0/freezer.state"
     put(tmp_path, "system.slice/slurmstepd.scope/job_2/step_0/user/task_0", 5)
@@ -78,7 +78,7 @@ def test_suspended_steps_are_frozen(tmp_path: Path) -> None:
         assert found == {1: is_frozen, 2: is_frozen}
 
 
-def test_several_slurmds_on_a_machine_are_several_nodes(tmp_path: Path) -> None:
+def test_steps_of_several_slurmds_have_several_nodes(tmp_path: Path) -> None:
     put(tmp_path, "unified/system.slice/c2_slurmstepd.scope/job_7/step_0/user/task_1", 21)
     put(tmp_path, "unified/system.slice/c1_slurmstepd.scope/job_7/step_0/user/task_0", 20)
     assert [(found.node, found.tasks) for found in steps(tmp_path)] == [
@@ -87,7 +87,7 @@ def test_several_slurmds_on_a_machine_are_several_nodes(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_not_slurms_is_left_out(tmp_path: Path) -> None:
+def test_steps_skip_foreign_groups(tmp_path: Path) -> None:
     """Names of other shapes, processes of other namespaces, and a machine without any groups."""
     assert not steps(tmp_path)
     put(tmp_path, "memory/slurm/uid_x/job_1/step_0/task_0", 1)
@@ -118,8 +118,8 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_job_named_by_sluid_has_the_number_in_slurmstepds_title(root: Path) -> None:
-    """Slurm from 26.05 on names jobs by SLUID; what users name their processes does not count."""
+def test_job_named_by_sluid_has_number_in_slurmstepd_title(root: Path) -> None:
+    """Slurm from 26.05 on names jobs by SLUID; the titles of users' processes are ignored."""
     with process("slurmstepd: [1001.batch]") as slurmstepd, process("slurmstepd: [7.0]") as task:
         put(root, f"{SCOPE}/system", 1)
         put(root, f"{SCOPE}/{SLUID}/step_batch/slurm", slurmstepd)
@@ -128,8 +128,8 @@ def test_job_named_by_sluid_has_the_number_in_slurmstepds_title(root: Path) -> N
         assert steps(root) == [batch]
 
 
-def test_job_named_by_sluid_has_the_number_in_its_environment(root: Path) -> None:
-    """Where no title has it; a process that was started with another job's does not count."""
+def test_job_named_by_sluid_has_number_in_environment(root: Path) -> None:
+    """Used if no title has it; a process started with another job's environment is ignored."""
     foreign = process("a", SLURM_JOB_ID="7", SLURM_JOB_SLUID=OTHER)
     own = process("a", SLURM_JOB_ID="1001", SLURM_JOB_SLUID=SLUID)
     with process("sleep") as slurmstepd, foreign as one, own as other:
@@ -138,8 +138,8 @@ def test_job_named_by_sluid_has_the_number_in_its_environment(root: Path) -> Non
         assert [step.job for step in steps(root)] == [1001]
 
 
-def test_number_of_a_sluid_is_remembered(root: Path) -> None:
-    """Its processes are asked once: a SLUID is given to one run of one job only."""
+def test_number_of_sluid_is_remembered(root: Path) -> None:
+    """Its processes are read once: a SLUID belongs to one run of one job only."""
     ids = JobIds(str(root))
     with process("slurmstepd: [1001.0]") as slurmstepd:
         put(root, f"{SCOPE}/{SLUID}/step_0/slurm", slurmstepd)
@@ -149,7 +149,7 @@ def test_number_of_a_sluid_is_remembered(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [SLUID, "job-1001", "j1001"])
-def test_job_without_a_number_is_logged_once(
+def test_job_without_number_is_logged_once(
     root: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Neither a name of another form nor processes without a number give a job, least of all 0."""
@@ -163,15 +163,13 @@ def test_job_without_a_number_is_logged_once(
     assert f"{SCOPE}/{name}: not attributed to a Slurm job" in text
 
 
-def test_job_that_is_just_being_made_is_not_logged(
-    root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_job_being_created_is_not_logged(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     put(root, f"{SCOPE}/{SLUID}/step_0/slurm")
     assert not steps(root)
     assert not caplog.messages
 
 
-def test_another_slice_is_found(tmp_path: Path) -> None:
+def test_steps_are_found_in_other_slice(tmp_path: Path) -> None:
     """cgroup.conf may name it: ``CgroupSlice=slurm.slice``."""
     put(tmp_path, "slurm.slice/slurmstepd.scope/job_7/step_0/user/task_0", 5)
     assert [step.job for step in steps(tmp_path)] == [7]
@@ -195,7 +193,7 @@ def test_another_slice_is_found(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("mount", ["", "unified/"])
-def test_job_of_a_process_is_in_its_cgroup(
+def test_job_of_process_is_found_by_cgroup(
     tmp_path: Path, cgroup: str, job: int | None, mount: str
 ) -> None:
     """In both versions, at every depth at which Slurm puts a process."""
@@ -206,7 +204,7 @@ def test_job_of_a_process_is_in_its_cgroup(
     assert JobIds(str(tmp_path)).of_process(7) == job
 
 
-def test_counters_are_found_by_key(tmp_path: Path) -> None:
+def test_keyed_counters_are_found_by_key(tmp_path: Path) -> None:
     path = tmp_path / "cpu.stat"
     path.write_text("a 1\nb 22\nc 3\n")
     assert keyed_counters(path, ("c", "a")) == [3, 1]
@@ -216,8 +214,8 @@ def test_counters_are_found_by_key(tmp_path: Path) -> None:
         keyed_counters(path, ("a", "x"))
 
 
-def test_directories_by_controller(tmp_path: Path) -> None:
-    """Version 2 beside version 1, whose controllers may share a mount under both names."""
+def test_directories_are_found_by_controller(tmp_path: Path) -> None:
+    """Version 2 is mounted too, and controllers of version 1 may share a mount under both names."""
     (tmp_path / "proc/5").mkdir(parents=True)
     (tmp_path / "proc/5/cgroup").write_text("4:cpu,cpuacct:/a\n3:memory:/a:b\n0::/c\n")
     for name in ("cpu,cpuacct", "memory", "unified/c"):
@@ -231,5 +229,5 @@ def test_directories_by_controller(tmp_path: Path) -> None:
     }
 
 
-def test_our_own_are_found() -> None:
+def test_directories_of_own_process_are_found() -> None:
     assert all(path.is_absolute() for path in directories_of(os.getpid()).values())

@@ -18,8 +18,8 @@ from ccpipe.node.linux.topology import (
 from tests.node.conftest import PACKED, Root, unpack
 
 
-def test_a_node_of_two_sockets(root: Root) -> None:
-    """Cores are counted by their threads; what is offline does not count."""
+def test_topology_counts_two_sockets(root: Root) -> None:
+    """Cores are counted by their threads; offline threads are ignored."""
     root.show("topology/first")
     reported = topology(str(root))
     assert (reported.sockets, reported.cores_per_socket, reported.threads_per_core) == (2, 3, 2)
@@ -48,12 +48,12 @@ def small(directory: Path, **changes: str) -> str:
     return str(directory)
 
 
-def test_a_node_that_tells_little(tmp_path: Path) -> None:
+def test_topology_accepts_missing_files(tmp_path: Path) -> None:
     """A virtual socket, an ARM processor that has no name, and no NUMA domains."""
     assert topology(small(tmp_path)) == (1, 1, 3, "ARMv8", 5, ())
 
 
-def test_a_power_processor_goes_by_its_key(tmp_path: Path) -> None:
+def test_topology_reads_model_of_power_processor(tmp_path: Path) -> None:
     """One without any of the keys has no name."""
     reported = topology(small(tmp_path, cpuinfo="## /proc/cpuinfo\ncpu\t\t: POWER9, altivec\n"))
     assert reported.model == "POWER9, altivec"
@@ -61,7 +61,7 @@ def test_a_power_processor_goes_by_its_key(tmp_path: Path) -> None:
     assert topology(str(tmp_path)).model == ""
 
 
-def test_a_kernel_before_6_1_does_not_tell_its_architecture(tmp_path: Path) -> None:
+def test_system_uses_uname_before_linux_6_1(tmp_path: Path) -> None:
     kernel = "## /proc/sys/kernel/ostype\nLinux\n## /proc/sys/kernel/osrelease\n3.10\n"
     unpack(f"@ first\n{kernel}@ second\n", tmp_path)
     assert system(str(tmp_path)) == ("Linux", "3.10", os.uname().machine)
@@ -77,24 +77,26 @@ def test_a_kernel_before_6_1_does_not_tell_its_architecture(tmp_path: Path) -> N
         ({"cpu": f"{CPU}/thread_siblings_list\n5-3\n"}, "'5-3' is not a list of hardware thr"),
         ({"meminfo": "## /proc/meminfo\nMemTotal: 0 kB\n"}, "meminfo: MemTotal is missing"),
         ({"meminfo": "## /proc/meminfo\nMemFree: 5 kB\n"}, "meminfo: MemTotal is missing"),
-        ({"node": "## /sys/devices/system/node/node0/distance\n10 20\n"}, "1 domains are no sq"),
+        ({"node": "## /sys/devices/system/node/node0/distance\n10 20\n"}, "expected 1 distances"),
         ({"node": "## /sys/devices/system/node/node0/distance\nten\n"}, "'ten' is not a counter"),
     ],
 )  # fmt: skip
-def test_another_file_is_named(tmp_path: Path, changes: dict[str, str], reason: str) -> None:
-    """What is missing or not the kernel's."""
+def test_topology_rejects_invalid_file(
+    tmp_path: Path, changes: dict[str, str], reason: str
+) -> None:
+    """The error names a missing or invalid file."""
     with pytest.raises((OSError, DataError), match=reason):
         topology(small(tmp_path, **changes))
 
 
-def test_a_kernel_without_a_name_is_refused(tmp_path: Path) -> None:
-    """The specification wants one."""
+def test_system_rejects_kernel_without_name(tmp_path: Path) -> None:
+    """The specification requires one."""
     unpack("@ first\n## /proc/sys/kernel/ostype\n\n@ second\n", tmp_path)
     with pytest.raises(DataError, match="ostype is empty"):
         system(str(tmp_path))
 
 
-def test_this_machine_agrees_with_psutil() -> None:
+def test_topology_agrees_with_psutil() -> None:
     reported, kernel = topology(), os.uname()
     cores = reported.sockets * reported.cores_per_socket
     assert cores == psutil.cpu_count(logical=False)
@@ -103,8 +105,8 @@ def test_this_machine_agrees_with_psutil() -> None:
     assert system() == (kernel.sysname, kernel.release, kernel.machine)
 
 
-def test_each_thread_has_its_place(tmp_path: Path) -> None:
-    """Those offline have none; what the kernel does not tell is -1, a die is then its socket."""
+def test_hwthread_topology_lists_each_thread(tmp_path: Path) -> None:
+    """Offline threads are absent; unknown numbers are -1, and a die is then its socket."""
     unpack((PACKED / "hwthreads.txt").read_text(), tmp_path)
     assert hwthreads(str(tmp_path)) == [
         HwThread(0, 0, [0, 2], core_id=0, socket_id=0, die_id=0, numa_id=0),
@@ -113,8 +115,8 @@ def test_each_thread_has_its_place(tmp_path: Path) -> None:
     ]
 
 
-def test_cores_are_counted_in_each_socket(tmp_path: Path) -> None:
-    """The kernel numbers them anew in each."""
+def test_hwthread_topology_counts_cores_per_socket(tmp_path: Path) -> None:
+    """The kernel numbers them from 0 in each."""
     unpack((PACKED / "hwthreads.txt").read_text(), tmp_path)
     assert hwthread_topology(str(tmp_path))["cpu_info"] == {
         "num_hwthreads": 3, "smt_width": 2, "num_sockets": 2, "num_dies": 2, "num_cores": 2,
@@ -122,7 +124,7 @@ def test_cores_are_counted_in_each_socket(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_machine_that_tells_nothing_has_none(tmp_path: Path) -> None:
+def test_hwthread_topology_is_empty_without_files(tmp_path: Path) -> None:
     assert hwthread_topology(str(tmp_path))["hwthreads"] == []
 
 
@@ -154,8 +156,8 @@ def two_sockets(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_each_thread_domain_and_card_has_its_row(two_sockets: Path) -> None:
-    """A card lies in a domain, a domain in a socket; addresses are written as the collectors do."""
+def test_topology_map_has_row_of_each_thread_domain_and_gpu(two_sockets: Path) -> None:
+    """A GPU is in a domain, a domain in a socket; addresses are written as by the collectors."""
     assert topology_map(str(two_sockets)) == [
         {"hwthread": "0", "socket": "0", "llc": "0", "memoryDomain": "0"},
         {"hwthread": "1", "socket": "0", "llc": "0", "memoryDomain": "1"},
@@ -169,7 +171,7 @@ def test_each_thread_domain_and_card_has_its_row(two_sockets: Path) -> None:
     ]
 
 
-def test_what_the_kernel_does_not_say_is_left_out(two_sockets: Path) -> None:
+def test_topology_map_omits_unreported_numbers(two_sockets: Path) -> None:
     """Offline threads, and machines without NUMA or a third cache."""
     cpus = two_sockets / "sys/devices/system/cpu"
     (cpus / "cpu0/topology/physical_package_id").unlink()
@@ -183,26 +185,25 @@ def test_what_the_kernel_does_not_say_is_left_out(two_sockets: Path) -> None:
     ]
 
 
-def test_a_file_that_says_nonsense_is_named(two_sockets: Path) -> None:
-    """It is not what the kernel writes."""
+def test_topology_map_rejects_invalid_file(two_sockets: Path) -> None:
     (two_sockets / "sys/devices/system/cpu/cpu2/cache/index3/id").write_text("x\n")
     with pytest.raises(DataError, match="cpu2/cache/index3/id: 'x' is not a number"):
         topology_map(str(two_sockets))
 
 
-def test_a_domain_of_several_sockets_is_in_none(two_sockets: Path) -> None:
+def test_topology_map_omits_domain_of_several_sockets(two_sockets: Path) -> None:
     for number, domain in enumerate("0122"):
         cpu = two_sockets / f"sys/devices/system/cpu/cpu{number}"
         (cpu / f"node{domain}").rename(cpu / "node0")
     assert [row for row in topology_map(str(two_sockets)) if "hwthread" not in row] == []
 
 
-def test_where_there_is_no_sys_there_are_no_places(tmp_path: Path) -> None:
+def test_topology_map_is_empty_without_sys(tmp_path: Path) -> None:
     assert topology_map(str(tmp_path)) == []
 
 
-def test_this_machine_is_as_it_says_of_itself() -> None:
-    """Every hardware thread that is online has its row, of the socket that ``cpuinfo`` says."""
+def test_topology_map_agrees_with_cpuinfo() -> None:
+    """Every online hardware thread has a row, with the socket in ``cpuinfo``."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     pairs = [tuple(map(str.strip, line.split(":", 1))) for line in lines if ":" in line]
     threads = [value for key, value in pairs if key == "processor"]

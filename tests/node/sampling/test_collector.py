@@ -1,4 +1,4 @@
-"""The tables ``METRICS``, the pages written from them, errors told once, rates, and threads."""
+"""The tables ``METRICS``, the pages generated from them, errors, rates and threads."""
 
 import asyncio
 import importlib
@@ -41,7 +41,7 @@ EVERYTHING: dict[str, dict[str, object]] = {
     "topprocs": {"num_procs": 20},
     "temperature": {"limits": True},
 }
-TREES = {  # in which a collector finds everything, where the one captured at first is not it
+TREES = {  # with all files of a collector, if its first captured tree lacks some
     "amd_gpu": "amd",
     "clock": "clock",
     "infiniband": "infiniband",
@@ -63,16 +63,16 @@ NO_FILES = {
     "beegfs_meta", "beegfs_storage", "command", "gpfs", "ipmi", "likwid", "nvidia", "perf",
     "portable", "smartmon",
 }  # fmt: skip
-"""What these read is in no tree: programs, libraries, the kernel's counters; see their tests."""
+"""Collectors without a captured tree: programs, libraries, kernel counters; see their tests."""
 
 
-def test_every_collector_has_a_page() -> None:
+def test_page_exists_for_every_collector() -> None:
     """And there is an index."""
     assert PAGES.keys() == {"README", *COLLECTORS}
 
 
 @pytest.mark.parametrize("name", sorted(COLLECTORS))
-def test_a_page_lists_every_metric(name: str) -> None:
+def test_page_lists_every_metric(name: str) -> None:
     """Metric, unit, type of value, node types, meaning and source, in the order of the table."""
     page = PAGES[name].read_text()
     rows = re.findall(
@@ -84,8 +84,8 @@ def test_a_page_lists_every_metric(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(COLLECTORS.keys() - NO_FILES))
-def test_the_sources_that_a_page_names_are_there(name: str, root: Root) -> None:
-    """Of the files that it names for a metric, at least one stands in the collector's own tree."""
+def test_page_names_existing_source_of_each_metric(name: str, root: Root) -> None:
+    """At least one of the files named for a metric is in the collector's test tree."""
     root.show(f"{TREES.get(name, 'captured')}/first")
     page = PAGES[name].read_text()
     named = re.findall(r"`([^`]+)` \|$", page.partition("## Metrics")[2], re.MULTILINE)
@@ -98,8 +98,8 @@ def test_the_sources_that_a_page_names_are_there(name: str, root: Root) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(COLLECTORS.keys() - NO_FILES))
-def test_a_collector_sends_exactly_what_its_table_declares(name: str, root: Root) -> None:
-    """Names, types of values and node types: nothing more, and with all options nothing less."""
+def test_collector_sends_exactly_its_declared_metrics(name: str, root: Root) -> None:
+    """Names, types of values and node types; with all options every row occurs."""
     options = {"root": str(root), **EVERYTHING.get(name, {})}
     tree = TREES.get(name, "captured")
     root.show(f"{tree}/first")
@@ -117,8 +117,8 @@ def test_a_collector_sends_exactly_what_its_table_declares(name: str, root: Root
     assert sent == in_table
 
 
-def test_tables_are_in_order() -> None:
-    """Each metric stands once, with a meaning, a type of value and known node types."""
+def test_tables_are_valid() -> None:
+    """No duplicates; each metric has a meaning, a type of value and known node types."""
     for name in COLLECTORS:
         table = _table(name)
         assert len({row.name for row in table}) == len(table), name
@@ -128,13 +128,13 @@ def test_tables_are_in_order() -> None:
             assert NODE_TYPES.issuperset(row.types), row
 
 
-def test_no_two_collectors_send_the_same_name() -> None:
-    others = COLLECTORS.keys() - {"portable", "likwid"}  # which stand in for others
+def test_collectors_have_distinct_metric_names() -> None:
+    others = COLLECTORS.keys() - {"portable", "likwid"}  # which replace others
     names = [row.name for collector in others for row in _table(collector)]
     assert len(set(names)) == len(names)
 
 
-def test_units_are_those_of_the_tables() -> None:
+def test_units_match_tables() -> None:
     of_metrics = units()
     assert tuple(of_metrics[name] for name in ("mem_used", "cpu_power", "clock")) == (
         "kB",
@@ -144,7 +144,7 @@ def test_units_are_those_of_the_tables() -> None:
     assert "cpu_load" not in of_metrics
 
 
-def test_parts_are_averaged_by_the_unit() -> None:
+def test_metric_is_averaged_by_unit() -> None:
     """Shares, temperatures and ratios are averaged, bytes and watts summed."""
     averaged = {row.name for row in declared() if row.is_averaged}
     assert {"cpu_user", "nv_util", "temperature", "nv_sm_clock", "ipc"} <= averaged
@@ -153,12 +153,12 @@ def test_parts_are_averaged_by_the_unit() -> None:
     assert not Metric("m", "", int, "").is_averaged
 
 
-def test_a_wrong_option_is_named() -> None:
-    """A collector's options are checked by their annotations, as those of every part are."""
+def test_invalid_option_is_named() -> None:
+    """Options are checked against annotations, as for sources and sinks."""
     disk = registry.find("collectors", "disk", "")
     with pytest.raises(ConfigError, match=r"unknown key 'excluded'; did you mean 'exclude'"):
         registry.construct(disk, {"excluded": []}, where="t", path="disk", context={})
-    with pytest.raises(ConfigError, match=r"disk\.exclude: Expected `array`, got `int`"):
+    with pytest.raises(ConfigError, match=r"disk\.exclude: expected a list, got an integer"):
         registry.construct(disk, {"exclude": 5}, where="t", path="disk", context={})
 
 
@@ -167,24 +167,24 @@ def _table(name: str) -> tuple[Metric, ...]:
     return table
 
 
-def test_each_text_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Two of them with the same errors tell them both: each belongs to one collector."""
-    one, other = SoftErrors(), SoftErrors()
-    for errors in (one, one, other):
+def test_soft_errors_log_each_text_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Per collector: two collectors with the same error both log it."""
+    first, other = SoftErrors(), SoftErrors()
+    for errors in (first, first, other):
         errors.note("a")
         errors.note("b")
     assert [record.message for record in caplog.records] == ["a", "b", "a", "b"]
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
 
 
-def test_text_counts_as_many_errors_as_it_stands_for() -> None:
+def test_soft_errors_count_text_several_times() -> None:
     errors = SoftErrors()
     errors.note("a", times=3)
     errors.note("a")
     assert errors.count == 4
 
 
-def test_an_unexpected_error_comes_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+def test_soft_errors_log_traceback_of_unexpected_error(caplog: pytest.LogCaptureFixture) -> None:
     try:
         raise ValueError("no luck")
     except ValueError as error:
@@ -192,8 +192,8 @@ def test_an_unexpected_error_comes_with_its_traceback(caplog: pytest.LogCaptureF
     assert "test_collector.py" in caplog.text
 
 
-def test_memory_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    """Texts that are never the same stop being told, rather than being remembered without end."""
+def test_soft_errors_remember_limited_number_of_texts(caplog: pytest.LogCaptureFixture) -> None:
+    """Beyond it new texts are no longer logged."""
     errors = SoftErrors()
     for number in range(5000):
         errors.note(str(number))
@@ -204,9 +204,7 @@ def test_memory_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     st.lists(st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1)), max_size=5),
     st.floats(0.001, 1e6),
 )
-def test_counters_grow_by_their_difference_over_the_time(
-    pairs: list[tuple[int, int]], elapsed: float
-) -> None:
+def test_rates_are_differences_per_second(pairs: list[tuple[int, int]], elapsed: float) -> None:
     before, now = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     if any(new < old for old, new in pairs):
         assert rates(before, now, elapsed) == []
@@ -217,13 +215,15 @@ def test_counters_grow_by_their_difference_over_the_time(
 @pytest.mark.parametrize(
     ("before", "elapsed"), [(None, 1.0), ([1], 0.0), ([1], -1.0), ([1, 2], 1.0)]
 )
-def test_no_rate_is_made_up(before: list[int] | None, elapsed: float) -> None:
-    """Neither for a new device, nor without time, nor where its counters are others now."""
+def test_rates_are_empty_without_comparable_reading(
+    before: list[int] | None, elapsed: float
+) -> None:
+    """For a new device, without elapsed time, or when counters changed in number or were reset."""
     assert rates(before, [3], elapsed) == []
 
 
 class Waiting:
-    """A collector that waits until it may go on, and then tells in which thread it is."""
+    """A collector that blocks until released, and then reports its thread."""
 
     def __init__(self) -> None:
         self.begun, self.go_on = threading.Event(), threading.Event()
@@ -234,17 +234,17 @@ class Waiting:
         yield metric("thread", threading.get_ident(), time=time, tags={"type": "node"})
 
 
-async def one(reader: CollectorReader, slot: int) -> list[Message]:
+async def read_with(reader: CollectorReader, slot: int) -> list[Message]:
     async with asyncio.timeout(DEADLINE):
-        return await reader.ask(slot)
+        return await reader.read(slot)
 
 
-async def test_reader_reads_in_thread_of_its_own() -> None:
-    """Always the same one, not the loop's; the answers carry the slot they are of."""
+async def test_reader_uses_single_thread_of_its_own() -> None:
+    """Not the loop's; results have the requested slot."""
     collector = Waiting()
     collector.go_on.set()
     reader = CollectorReader("c", collector)
-    found = [await one(reader, slot) for slot in (5, 6)]
+    found = [await read_with(reader, slot) for slot in (5, 6)]
     assert [message.time for [message] in found] == [5, 6]
     [thread] = {message.value for [message] in found}
     assert thread != threading.get_ident()
@@ -252,7 +252,7 @@ async def test_reader_reads_in_thread_of_its_own() -> None:
 
 
 class Computing(Waiting):
-    """A collector that computes until it may go on."""
+    """A collector that computes until released."""
 
     def collect(self, time: int) -> Iterator[Message]:
         self.begun.set()
@@ -262,7 +262,7 @@ class Computing(Waiting):
 
 
 class WithoutProcessor(CollectorReader):
-    """A reader whose thread has started and gets no processor until it may go on."""
+    """A reader whose thread has started and gets no processor until released."""
 
     def __init__(self, collector: Waiting) -> None:
         super().__init__("c", collector)
@@ -273,31 +273,31 @@ class WithoutProcessor(CollectorReader):
         super()._work()
 
 
-async def test_activity_names_what_keeps_collector_from_answering() -> None:
+async def test_activity_names_reason_of_pending_reading() -> None:
     hanging, computing, waiting = Waiting(), Computing(), Waiting()
     readers = [
         CollectorReader("hanging", hanging),
         CollectorReader("computing", computing),
         WithoutProcessor(waiting),
     ]
-    answers = [reader.ask(5) for reader in readers]
+    readings = [reader.read(5) for reader in readers]
     for collector in (hanging, computing):
         assert await asyncio.to_thread(collector.begun.wait, DEADLINE)
-    expected = ["still hangs", "still runs", "still waits to be read"]
+    expected = ["still hangs", "still runs", "has not started yet"]
     async with asyncio.timeout(DEADLINE):
         while [reader.activity() for reader in readers] != expected:
             await asyncio.sleep(0.001)
         for collector in (hanging, computing, waiting):
             collector.go_on.set()
-        await asyncio.gather(*answers)
+        await asyncio.gather(*readings)
 
 
-async def test_it_is_busy_until_it_answered() -> None:
-    """Also where nobody waits for the answer any more: what hangs is not asked a second time."""
+async def test_reader_is_busy_until_collector_returns() -> None:
+    """Also after the reading was cancelled: a hanging collector is not read twice."""
     collector = Waiting()
     reader = CollectorReader("waiting", collector)
-    answer = reader.ask(5)
-    answer.cancel()
+    reading = reader.read(5)
+    reading.cancel()
     assert await asyncio.to_thread(collector.begun.wait, DEADLINE)
     states = [reader.is_busy]
     collector.go_on.set()
@@ -305,25 +305,22 @@ async def test_it_is_busy_until_it_answered() -> None:
         while states[-1]:
             await asyncio.sleep(0.001)
             states.append(reader.is_busy)
-    assert len(await one(reader, 6)) == 1
+    assert len(await read_with(reader, 6)) == 1
     assert states[0]
 
 
-async def test_a_reading_for_nobody_comes_first_and_holds_up_no_question() -> None:
-    """What is asked while it lasts is answered next; what it raises is thrown away.
-
-    The two never run at once.
-    """
+async def test_reader_queues_reading_behind_priming() -> None:
+    """An error of the priming is dropped. The two never run at the same time."""
 
     class Priming(Waiting):
         def __init__(self) -> None:
             super().__init__()
-            self.asked: list[int] = []
+            self.times: list[int] = []
 
         def collect(self, time: int) -> Iterator[Message]:
-            self.asked.append(time)
+            self.times.append(time)
             yield from super().collect(time)
-            self.asked.append(time)
+            self.times.append(time)
             if time == 5:
                 raise ValueError("no luck")
 
@@ -332,8 +329,8 @@ async def test_a_reading_for_nobody_comes_first_and_holds_up_no_question() -> No
     reader.prime(5)
     assert await asyncio.to_thread(collector.begun.wait, DEADLINE)
     assert not reader.is_busy
-    answer = reader.ask(6)
-    assert collector.asked == [5]
+    reading = reader.read(6)
+    assert collector.times == [5]
     collector.go_on.set()
-    assert len(await answer) == 1
-    assert collector.asked == [5, 5, 6, 6]
+    assert len(await reading) == 1
+    assert collector.times == [5, 5, 6, 6]

@@ -1,4 +1,4 @@
-"""Slots, the loop that samples in them, and clocks that stand still, jump and run slow."""
+"""Slots, the loop that samples in them, and clocks that stop, jump or run slow."""
 
 import asyncio
 import math
@@ -32,17 +32,17 @@ from tests.node.fake_sampling import (
 )
 
 
-async def test_every_message_carries_its_slot_exactly() -> None:
+async def test_message_time_is_its_slot() -> None:
     """Slots are multiples of the interval since the epoch; each is sampled once, after it began."""
     begins: list[int] = []
 
-    class Noting(Counting):
+    class Recording(Counting):
         def collect(self, time: int) -> Iterator[Message]:
             begins.append(now())
             yield from super().collect(time)
 
     now = time.time_ns
-    one, two = Noting(), Counting()
+    one, two = Recording(), Counting()
     batches = await take(waiting_sampler({"one": one, "two": two}, jitter=0.01), 4)
     slots = [slot_of(batch) for batch in batches]
     assert one.asked == two.asked == slots
@@ -53,8 +53,8 @@ async def test_every_message_carries_its_slot_exactly() -> None:
     assert {batch.origin for batch in batches} == {"sampler"}
 
 
-async def test_tags_are_added_and_a_collectors_own_win() -> None:
-    """Every message carries the site's tags; where both say something the collector is right."""
+async def test_sampler_adds_tags_unless_collector_sets_them() -> None:
+    """A collector's own value of a tag takes precedence."""
 
     class Thread:
         def collect(self, time: int) -> Iterable[Message]:
@@ -66,8 +66,8 @@ async def test_tags_are_added_and_a_collectors_own_win() -> None:
     assert message.problems() == []
 
 
-async def test_units_become_a_tag_on_request() -> None:
-    """A metric without unit carries none, and a collector's own tag wins."""
+async def test_sampler_adds_unit_tag_when_configured() -> None:
+    """Metrics without unit have none, and a collector's own tag takes precedence."""
 
     class Measured:
         def collect(self, time: int) -> Iterable[Message]:
@@ -80,8 +80,8 @@ async def test_units_become_a_tag_on_request() -> None:
     assert [message.tags.get("unit") for message in batch.records] == ["W", None, "l"]
 
 
-async def test_stop_wakes_the_sleep() -> None:
-    """A sampler that waits for a slot of tomorrow ends at once, with nothing handed over."""
+async def test_stop_ends_sleep() -> None:
+    """A sampler that waits for a slot of tomorrow ends at once, without a batch."""
     sampler = Sampler(SamplerSettings({"c": Counting()}, interval=86400, tags=SITE))
     waiting = asyncio.create_task(take(sampler, 1))
     await asyncio.sleep(0)
@@ -89,8 +89,8 @@ async def test_stop_wakes_the_sleep() -> None:
     assert await waiting == []
 
 
-async def test_a_collector_that_blocks_stops_neither_the_loop_nor_is_it_cut_off() -> None:
-    """Collecting happens in a thread; what is in hand when the end is asked for is handed over."""
+async def test_blocking_collector_does_not_block_loop_and_finishes_at_stop() -> None:
+    """Collectors run in threads; a reading under way at the stop is still yielded."""
     begun, go_on = threading.Event(), threading.Event()
 
     class Blocking(Counting):
@@ -107,8 +107,8 @@ async def test_a_collector_that_blocks_stops_neither_the_loop_nor_is_it_cut_off(
     assert len(await taking) == 1
 
 
-async def test_slots_that_pass_while_the_consumer_is_slow_are_counted_and_skipped() -> None:
-    """They are never made up for: the next sample is that of a slot yet to begin."""
+async def test_slots_missed_by_slow_consumer_are_counted_and_skipped() -> None:
+    """The next sample is of a slot yet to begin."""
     telemetry = Telemetry()
     sampler = waiting_sampler({"c": Counting()}, telemetry)
     slots: list[int] = []
@@ -125,8 +125,8 @@ async def test_slots_that_pass_while_the_consumer_is_slow_are_counted_and_skippe
     assert telemetry.total(telemetry.missed) == passed >= 3
 
 
-async def test_once_gives_one_batch_with_rates() -> None:
-    """Rates need two readings, so both are taken; only the second one's messages come."""
+async def test_once_yields_one_batch_with_rates() -> None:
+    """Rates need two readings; only the second one's messages are yielded."""
     counting = Counting()
     collectors: dict[str, Collector] = {
         "counting": counting,
@@ -154,14 +154,13 @@ async def test_once_gives_one_batch_with_rates() -> None:
         (10, float("nan"), "jitter is nan s"),
     ],
 )
-def test_a_wrong_interval_is_named(interval: float, jitter: float, reason: str) -> None:
-    """An interval of nothing and a jitter beyond it are configuration errors."""
+def test_invalid_interval_or_jitter_is_named(interval: float, jitter: float, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         Sampler(SamplerSettings({}, interval=interval, jitter=jitter, tags=SITE))
 
 
-def test_a_wrong_interval_of_a_collector_is_named() -> None:
-    """It is checked as the common one is, and the jitter must be below it too."""
+def test_invalid_interval_of_collector_is_named() -> None:
+    """The jitter must be below it, too."""
     collectors: dict[str, Collector] = {"c": Counting()}
     with pytest.raises(ConfigError, match="interval of collector c is 0 s"):
         Sampler(SamplerSettings(collectors, interval=10, intervals={"c": 0}, tags=SITE))
@@ -169,8 +168,8 @@ def test_a_wrong_interval_of_a_collector_is_named() -> None:
         Sampler(SamplerSettings(collectors, interval=10, intervals={"c": 1}, jitter=2, tags=SITE))
 
 
-async def test_it_says_until_when_it_must_have_gone_on() -> None:
-    """A watchdog asks: a moment after the next slot, or no time while the reader is at work."""
+async def test_expected_is_latest_time_of_next_step() -> None:
+    """For the watchdog: shortly after the next slot, or infinite while a batch is processed."""
     sampler = waiting_sampler({"c": Counting()})
     assert sampler.expected == math.inf
     seen: list[tuple[float, float]] = []
@@ -185,7 +184,7 @@ async def test_it_says_until_when_it_must_have_gone_on() -> None:
     assert all(now < at <= now + INTERVAL + DEADLINE for now, at in seen[:2])
 
 
-async def test_an_hour_has_every_slot_once(clocks: Clocks) -> None:
+async def test_hour_has_every_slot_once(clocks: Clocks) -> None:
     sampler = OnTheseClocks(clocks, jitter=0.2, collectors={"one": Counting(), "two": Counting()})
     slots = [slot_of(batch) async for batch in sampler.some(360)]
     assert slots == list(range(slots[0], slots[0] + 3600 * SECOND, 10 * SECOND))
@@ -193,8 +192,8 @@ async def test_an_hour_has_every_slot_once(clocks: Clocks) -> None:
     assert sampler._pending == {}
 
 
-async def test_each_collector_has_its_own_interval(clocks: Clocks) -> None:
-    """Each is asked at the multiples of its interval, so that slots of several meet."""
+async def test_collector_is_read_at_multiples_of_its_interval(clocks: Clocks) -> None:
+    """Slots of several collectors coincide."""
     every = {"ten": Counting(), "fifteen": Counting(), "minute": Counting()}
     sampler = OnTheseClocks(clocks, collectors=every, intervals={"fifteen": 15, "minute": 60})
     slots = [slot async for slot, _ in sampler.samples(13)]
@@ -207,8 +206,8 @@ async def test_each_collector_has_its_own_interval(clocks: Clocks) -> None:
     assert sampler.telemetry.total(sampler.telemetry.missed) == 0
 
 
-async def test_missed_slots_are_those_of_each_interval(clocks: Clocks) -> None:
-    """A consumer that is away for a minute costs six slots of ten seconds and one of a minute."""
+async def test_missed_slots_are_counted_per_interval(clocks: Clocks) -> None:
+    """A consumer that blocks for a minute misses six slots of ten seconds and one of a minute."""
     every: dict[str, Collector] = {"ten": Counting(), "minute": Counting()}
     sampler = OnTheseClocks(clocks, collectors=every, intervals={"minute": 60})
     batches = sampler.some(20)
@@ -223,7 +222,7 @@ async def test_missed_slots_are_those_of_each_interval(clocks: Clocks) -> None:
     await batches.aclose()
 
 
-async def test_the_jitter_stays_in_its_bound_and_differs(clocks: Clocks) -> None:
+async def test_jitter_is_random_within_its_bound(clocks: Clocks) -> None:
     """Each sample is taken at its slot plus a random part of the jitter."""
     sampler = OnTheseClocks(clocks, jitter=0.5)
     delays = [wall - slot async for slot, wall in sampler.samples(200)]
@@ -232,7 +231,7 @@ async def test_the_jitter_stays_in_its_bound_and_differs(clocks: Clocks) -> None
     assert sampler.telemetry.total(sampler.telemetry.missed) == 0
 
 
-async def test_without_jitter_a_sample_is_taken_when_its_slot_begins(clocks: Clocks) -> None:
+async def test_sample_is_taken_at_slot_without_jitter(clocks: Clocks) -> None:
     sampler = OnTheseClocks(clocks)
     seen = [pair async for pair in sampler.samples(3)]
     first = START + 7 * SECOND
@@ -240,8 +239,8 @@ async def test_without_jitter_a_sample_is_taken_when_its_slot_begins(clocks: Clo
 
 
 @pytest.mark.parametrize("jump", [3600 * SECOND, 123_456_789_000, -3600 * SECOND, -SECOND, -1000])
-async def test_a_clock_that_is_set_costs_one_slot_at_most(clocks: Clocks, jump: int) -> None:
-    """Samples go on in the new time's slots, and jumped slots are not counted as missed."""
+async def test_clock_jump_loses_one_slot_at_most(clocks: Clocks, jump: int) -> None:
+    """Samples continue in slots of the new time; skipped ones do not count as missed."""
     sampler = OnTheseClocks(clocks, jumps={3: jump})
     seen = [pair async for pair in sampler.samples(5)]
     assert all(
@@ -253,8 +252,8 @@ async def test_a_clock_that_is_set_costs_one_slot_at_most(clocks: Clocks, jump: 
     assert sampler.telemetry.total(sampler.telemetry.missed) <= 1
 
 
-async def test_a_clock_that_runs_slow_is_waited_for(clocks: Clocks) -> None:
-    """Where the wall clock is not yet in the slot after the sleep, the rest is slept too."""
+async def test_sampler_waits_for_slow_clock(clocks: Clocks) -> None:
+    """If the wall clock is not yet in the slot after the sleep, it sleeps again."""
     sampler = OnTheseClocks(clocks, jumps={1: -5_000_000})
     assert [pair async for pair in sampler.samples(1)] == [(START + 7 * SECOND,) * 2]
     assert sampler.sleeps == [7.0, 0.005]

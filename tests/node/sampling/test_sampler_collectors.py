@@ -1,4 +1,4 @@
-"""What a collector that fails or hangs costs."""
+"""Collectors that fail or hang."""
 
 import asyncio
 import logging
@@ -28,10 +28,10 @@ from tests.node.fake_sampling import (
 )
 
 
-async def test_a_failing_collector_costs_its_own_metrics_only(
+async def test_failing_collector_affects_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The others' sample is whole, nothing of the failed one's is told, and it is asked again."""
+    """Its records are dropped, and it is read again at the next slot."""
     failing, counting = Failing(lambda _: RuntimeError("no luck")), Counting()
     batches = await take(waiting_sampler({"failing": failing, "counting": counting}), 3)
     assert [[m.name for m in batch.records] for batch in batches] == [["asked"]] * 3
@@ -41,13 +41,13 @@ async def test_a_failing_collector_costs_its_own_metrics_only(
     ) == 1
 
 
-_NOTHING = "collectors disabled, as this machine has nothing for them: absent"
+_NOTHING = "collectors without data on this machine: absent"
 
 
 @pytest.mark.parametrize(
     ("error", "level", "text"),
     [
-        (FileNotFoundError(2, "gone", "/dev/x"), "INFO", _NOTHING),
+        (FileNotFoundError(2, "missing", "/dev/x"), "INFO", _NOTHING),
         (OSError(95, "not supported"), "INFO", _NOTHING),
         (
             PermissionError(13, "not for you", "/sys/x"),
@@ -61,13 +61,10 @@ _NOTHING = "collectors disabled, as this machine has nothing for them: absent"
         ),
     ],
 )
-async def test_what_this_machine_has_not_costs_one_line(
+async def test_absent_collector_is_logged_once_and_retried_after_minute(
     clocks: Clocks, caplog: pytest.LogCaptureFixture, error: Exception, level: str, text: str
 ) -> None:
-    """Its collector is off with one line, and asked again, silently, a minute later only.
-
-    Hardware that is not there is no reason to worry; what can be mended is a warning.
-    """
+    """Missing hardware is logged at INFO; causes that can be repaired are warnings."""
     caplog.set_level(logging.INFO)
     absent = Failing(lambda _: error)
     sampler = OnTheseClocks(clocks, collectors={"absent": absent, "counting": Counting()})
@@ -79,8 +76,8 @@ async def test_what_this_machine_has_not_costs_one_line(
     assert record.levelname == level
 
 
-async def test_all_that_this_machine_lacks_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    """However many collectors find nothing; with the level DEBUG the reasons are there too."""
+async def test_absent_collectors_are_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """DEBUG has the reasons."""
     caplog.set_level(logging.DEBUG)
     collectors: dict[str, Collector] = {
         name: Failing(lambda _, name=name: FileNotFoundError(2, "gone", f"/dev/{name}"))  # type: ignore[misc]
@@ -88,17 +85,17 @@ async def test_all_that_this_machine_lacks_is_one_line(caplog: pytest.LogCapture
     }
     await take(waiting_sampler({**collectors, "counting": Counting()}), 2)
     lines = [(record.levelname, record.message) for record in caplog.records]
-    text = "collectors disabled, as this machine has nothing for them: a, b, c"
-    assert [line for line in lines if "disabled, as" in line[1]] == [("INFO", text)]
+    text = "collectors without data on this machine: a, b, c"
+    assert [line for line in lines if "without data" in line[1]] == [("INFO", text)]
     reasons = [message for level, message in lines if level == "DEBUG" and "is off" in message]
     assert "collector a is off: [Errno 2] gone: '/dev/a'" in reasons
 
 
 @pytest.mark.parametrize("yielded", [1, None, "text", ("cpu_load", 1.0), {"name": "cpu_load"}])
-async def test_a_collector_that_yields_something_else_is_off_with_one_line(
+async def test_collector_with_wrong_records_is_logged_once_and_off(
     clocks: Clocks, caplog: pytest.LogCaptureFixture, yielded: object
 ) -> None:
-    """The others go on; it is asked again, silently, a minute later only."""
+    """The others continue; it is read again after a minute."""
 
     class Wrong(Counting):
         def collect(self, time: int) -> Iterator[Message]:
@@ -115,10 +112,10 @@ async def test_a_collector_that_yields_something_else_is_off_with_one_line(
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), TypeError("'int' object is not iterable")])
-async def test_a_collector_that_exits_or_returns_nothing_iterable_costs_itself_only(
+async def test_collector_that_exits_or_returns_none_affects_no_other(
     error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its thread goes on, and each failure is counted."""
+    """Its thread continues, and each failure is counted."""
 
     class Wrong(Counting):
         def collect(self, time: int) -> Iterator[Message]:
@@ -135,23 +132,23 @@ async def test_a_collector_that_exits_or_returns_nothing_iterable_costs_itself_o
     assert "collector wrong: " in caplog.text
 
 
-async def test_what_goes_away_is_a_warning(
+async def test_collector_that_vanishes_is_warning(
     clocks: Clocks, caplog: pytest.LogCaptureFixture
 ) -> None:
-    error = FileNotFoundError(2, "gone", "/dev/x")
+    error = FileNotFoundError(2, "missing", "/dev/x")
     vanishing = Failing(lambda asked: error if asked > 1 else None)
     sampler = OnTheseClocks(clocks, collectors={"vanishing": vanishing, "counting": Counting()})
     assert [len(batch.records) async for batch in sampler.some(3)] == [2, 1, 1]
     [record] = caplog.records
     assert (record.levelname, record.message) == (
-        "WARNING", "collector vanishing is off: [Errno 2] gone: '/dev/x'",
+        "WARNING", "collector vanishing is off: [Errno 2] missing: '/dev/x'",
     )  # fmt: skip
 
 
-async def test_what_comes_back_is_on_again(
+async def test_collector_that_returns_is_on_again(
     clocks: Clocks, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A driver that was loaded since, for example: nothing is off forever."""
+    """After a driver was loaded, for example."""
     caplog.set_level(logging.INFO)
     error = FileNotFoundError(2, "not yet", "/dev/x")
     returning = Failing(lambda asked: error if asked == 1 else None)
@@ -159,26 +156,26 @@ async def test_what_comes_back_is_on_again(
     sizes = [len(batch.records) async for batch in sampler.some(9)]
     assert sizes == [1] * 6 + [2] * 3
     assert [record.message for record in caplog.records] == [
-        "collectors disabled, as this machine has nothing for them: returning",
+        "collectors without data on this machine: returning",
         "collector returning is on again",
     ]
 
 
 @pytest.mark.parametrize("number", [24, 5, 12, 11, 16])
-async def test_an_error_that_may_pass_switches_nothing_off(
+async def test_temporary_error_keeps_collector_on(
     number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Too many open files, a failed read, no memory, busy: asked again at the next slot."""
+    """Too many open files, a failed read, no memory, busy: read again at the next slot."""
     failing = Failing(lambda _: OSError(number, "for now", "/sys/x"))
     await take(waiting_sampler({"c": failing, "counting": Counting()}), 3)
     assert failing.asked == 3
-    # A busy machine may also be told of a slot that passed.
+    # On a busy machine there may also be a warning of a missed slot.
     [reported] = [record.message for record in caplog.records if "for now" in record.message]
     assert reported.endswith(f"Error: [Errno {number}] for now: '/sys/x'")
 
 
 class PartlyFailing(Counting):
-    """A collector of which two readings fail, each time."""
+    """A collector with two failing readings each time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -193,7 +190,7 @@ class PartlyFailing(Counting):
         yield from found
 
 
-async def test_readings_that_fail_are_counted_and_logged_once(
+async def test_failed_readings_are_counted_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     telemetry, partly = Telemetry(), PartlyFailing()
@@ -205,10 +202,10 @@ async def test_readings_that_fail_are_counted_and_logged_once(
     assert lines == ["collector partly: reading 0", "collector partly: reading 1"]
 
 
-async def test_a_collector_that_was_cut_off_takes_part_again(
+async def test_collector_is_read_again_after_cut_off(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What it says of a slot long gone is thrown away; at its next slot it is asked again."""
+    """Records of a past slot are dropped."""
     caplog.set_level(logging.INFO)
     hanging = Hanging()
     sampler = waiting_sampler({"hanging": hanging, "counting": Counting()}, timeout=0.02)
@@ -218,13 +215,13 @@ async def test_a_collector_that_was_cut_off_takes_part_again(
             slots += [message.time for message in batch.records if message.time is not None]
             if "cut off" in caplog.text:
                 hanging.go_on.set()
-            if "answers again" in caplog.text and hanging.begun >= 2:
+            if "responds again" in caplog.text and hanging.begun >= 2:
                 sampler.stop()
     assert hanging.asked[0] < max(slots)
 
 
-async def test_what_is_said_late_comes_with_the_next_batch(clocks: Clocks) -> None:
-    """A collector slower than the timeout loses nothing, and its messages carry its own slot."""
+async def test_late_records_are_in_next_batch(clocks: Clocks) -> None:
+    """A collector slower than the timeout loses nothing, and its messages have its own slot."""
     hanging = Hanging()
     collectors: dict[str, Collector] = {"hanging": hanging, "counting": Counting()}
     sampler = OnTheseClocks(
@@ -234,7 +231,7 @@ async def test_what_is_said_late_comes_with_the_next_batch(clocks: Clocks) -> No
     released = 0
 
     def is_busy() -> bool:
-        return any(turn.reader.is_busy for turn in sampler._turns.values())
+        return any(each.reader.is_busy for each in sampler._scheduled.values())
 
     async for batch in sampler.some(10):
         reported.append([message.time for message in batch.records])
@@ -250,10 +247,10 @@ async def test_what_is_said_late_comes_with_the_next_batch(clocks: Clocks) -> No
     assert hanging.asked[0] % (60 * SECOND) == 0
 
 
-async def test_a_collector_that_hangs_costs_the_others_no_slot(
+async def test_hanging_collector_loses_no_slot_of_others(
     clocks: Clocks, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Every slot has its sample; what hangs is cut off with one line, its slots are counted."""
+    """It is cut off with one log line, and its missed slots are counted."""
     hanging = Hanging()
     sampler = OnTheseClocks(
         clocks, collectors={"hanging": hanging, "counting": Counting()}, hanging=["hanging"]
@@ -265,11 +262,11 @@ async def test_a_collector_that_hangs_costs_the_others_no_slot(
     assert hanging.begun == 1
     assert sampler.telemetry.total(sampler.telemetry.missed) == 4
     [line] = [record.message for record in caplog.records]
-    # On a busy machine it may not have come to where it hangs.
+    # On a busy machine it may not hang yet.
     assert re.fullmatch("collector hanging still .* at its next slot: cut off", line)
 
 
-async def test_what_is_ready_at_the_end_is_handed_over(clocks: Clocks) -> None:
+async def test_finished_readings_are_yielded_at_stop(clocks: Clocks) -> None:
     hanging = Hanging()
     sampler = OnTheseClocks(
         clocks, collectors={"hanging": hanging, "counting": Counting()}, hanging=["hanging"]
@@ -308,18 +305,18 @@ asyncio.run(main())
 """
 
 
-def test_a_collector_that_hangs_does_not_keep_the_process_from_ending() -> None:
-    """A read that hangs in the kernel cannot be ended: its thread is left behind."""
+def test_hanging_collector_does_not_keep_process_from_exiting() -> None:
+    """A read that hangs in the kernel cannot be cancelled: its thread is a daemon."""
     done = subprocess.run(
         [sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "{'fine'}\n"
 
 
-async def test_threads_end_with_the_sampler() -> None:
+async def test_threads_end_with_sampler() -> None:
     sampler = waiting_sampler({"one": Counting(), "two": Counting()})
     await take(sampler, 2)
-    threads = [turn.reader._thread for turn in sampler._turns.values()]
+    threads = [each.reader._thread for each in sampler._scheduled.values()]
     assert len(threads) == 2
     for thread in threads:
         assert thread is not None

@@ -1,4 +1,4 @@
-"""A sampler that is given other collectors and intervals while it samples."""
+"""Reloading a sampler's collectors and intervals while it samples."""
 
 import asyncio
 import itertools
@@ -34,7 +34,7 @@ from tests.node.fake_sampling import (
 
 
 class Rate:
-    """A collector that tells what grew since its last reading, and nothing at its first."""
+    """A collector that emits the increase since its last reading, and nothing at the first."""
 
     def __init__(self) -> None:
         self.total, self.before = 0, None
@@ -48,8 +48,8 @@ class Rate:
         self.before = self.total
 
 
-async def test_reloads_at_any_moment_cost_no_slot_and_no_rate() -> None:
-    """Every slot of the old and the new collectors comes exactly once, each with its rate."""
+async def test_reload_loses_no_slot_and_no_rate() -> None:
+    """Every slot of the old and the new collectors is yielded exactly once, with a rate."""
     telemetry, kept = Telemetry(), Counting()
     often = {"interval": 0.02, "jitter": 0.005}
     sampler = waiting_sampler({"kept": kept, "other": Rate()}, telemetry, **often)
@@ -79,16 +79,16 @@ async def test_reloads_at_any_moment_cost_no_slot_and_no_rate() -> None:
     assert len(rates) >= len(slots) - 1
 
 
-async def test_collectors_that_stay_keep_state_and_thread() -> None:
-    """They are the same objects; their series goes on as if nothing had happened."""
+async def test_unchanged_collectors_keep_state_and_thread() -> None:
+    """They are the same objects; their series continue."""
     threads: set[int] = set()
 
-    class Telling(Counting):
+    class Reporting(Counting):
         def collect(self, time: int) -> Iterator[Message]:
             threads.add(threading.get_ident())
             yield from super().collect(time)
 
-    telling = Telling()
+    telling = Reporting()
     sampler = waiting_sampler({"telling": telling})
     values: list[object] = []
     async with asyncio.timeout(DEADLINE):
@@ -101,8 +101,8 @@ async def test_collectors_that_stay_keep_state_and_thread() -> None:
     assert len(threads) == 1
 
 
-async def test_a_new_interval_tags_and_units_hold_from_the_next_slot_on() -> None:
-    """Slots are those of the new interval, and none lies between the two."""
+async def test_reload_applies_interval_tags_and_units_from_next_slot() -> None:
+    """Slots are multiples of the new interval, without one in between."""
     counting = Counting()
     sampler = waiting_sampler({"c": counting})
     slots: list[int] = []
@@ -125,8 +125,8 @@ async def test_a_new_interval_tags_and_units_hold_from_the_next_slot_on() -> Non
     assert min(steps) > 0
 
 
-async def test_a_sleep_until_tomorrow_ends_with_a_reload() -> None:
-    """A sampler with an interval of a day does not wait for its end to go on with another."""
+async def test_reload_ends_sleep() -> None:
+    """An interval of a day does not delay the new one."""
     counting = Counting()
     sampler = Sampler(SamplerSettings({"c": counting}, interval=86400, tags=SITE))
     taking = asyncio.create_task(take(sampler, 2))
@@ -135,16 +135,16 @@ async def test_a_sleep_until_tomorrow_ends_with_a_reload() -> None:
     assert len(await taking) == 2
 
 
-async def test_a_collector_that_is_taken_away_is_waited_for_no_more() -> None:
-    """What it was asked before is still handed over; one that hangs is waited for no more."""
+async def test_removed_collector_is_dropped_after_pending_reading() -> None:
+    """Its pending reading is still yielded, unless it hangs."""
     hanging, counting = Hanging(), Counting()
     sampler = waiting_sampler({"hanging": hanging, "c": counting}, timeout=0.02)
-    reader = next(iter(sampler._turns.values())).reader
+    reader = next(iter(sampler._scheduled.values())).reader
     async with asyncio.timeout(DEADLINE):
         async for _ in sampler.batches():
             if hanging.begun:
                 sampler.reload(settings({"c": counting}, timeout=0.02))
-            waited_for = {pending.turn.reader for pending in sampler._pending.values()}
+            waited_for = {pending.scheduled.reader for pending in sampler._pending.values()}
             if hanging.begun and reader not in waited_for:
                 sampler.stop()
     assert sampler.states().keys() == {"c"}
@@ -153,7 +153,7 @@ async def test_a_collector_that_is_taken_away_is_waited_for_no_more() -> None:
     assert hanging.begun == 1
 
 
-async def test_a_wrong_reload_changes_nothing() -> None:
+async def test_invalid_reload_changes_nothing() -> None:
     counting = Counting()
     sampler = waiting_sampler({"c": counting})
     with pytest.raises(ConfigError, match="jitter is 9 s"):
@@ -164,7 +164,7 @@ async def test_a_wrong_reload_changes_nothing() -> None:
     assert batch.records[0].tags == SITE
 
 
-async def test_states_are_told() -> None:
+async def test_states_report_interval_and_state() -> None:
     collectors: dict[str, Collector] = {
         "on": Counting(),
         "off": Failing(lambda _: FileNotFoundError(2, "gone")),
@@ -182,8 +182,8 @@ async def test_states_are_told() -> None:
     late.go_on.set()
 
 
-async def test_records_without_tags_stay_as_they_are_and_errors_are_records() -> None:
-    """So it is with Sonar's envelopes: an error stands in place of the record that failed."""
+async def test_records_without_tags_are_unchanged_and_errors_are_records() -> None:
+    """As for Sonar's envelopes: an error replaces the record of the failed collector."""
 
     class Enveloped:
         def collect(self, time: int) -> Iterator[Envelope]:
@@ -208,15 +208,15 @@ async def test_records_without_tags_stay_as_they_are_and_errors_are_records() ->
             slots |= {int(r.meta.producer) for r in batch.records if isinstance(r, Envelope)}
             reported |= {record for record in batch.records if isinstance(record, str)}
             bad = any(text.endswith(": collector bad: no luck") for text in reported)
-            late = any(re.search("slow still .*: it has no sample of this", t) for t in reported)
+            late = any(re.search("slow still .*: no sample of this", t) for t in reported)
             if slots and bad and late:
                 sampler.stop()
     hanging.go_on.set()
     assert all(slot % SLOT == 0 for slot in slots)
 
 
-async def test_what_is_wanted_at_the_start_comes_at_once() -> None:
-    """Not at a slot that is hours away, and so it is where a reload brings it."""
+async def test_collector_of_start_is_read_at_once() -> None:
+    """Also when a reload adds it."""
     first, second, other = Counting(), Counting(), Counting()
     rare = {"interval": 86400, "tags": None}
     sampler = Sampler(

@@ -1,4 +1,4 @@
-"""A proxy between a client and the real server, which changes what the server says."""
+"""A proxy between a client and the real server, which changes the server's messages."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,14 +10,14 @@ from ccpipe.config import Bus
 
 
 class Proxy:
-    """Stands between a client and the real server, and may put in bytes of its own."""
+    """Runs between a client and the real server, and can inject bytes."""
 
     def __init__(self, server: NatsServer) -> None:
         self.server = server
         self.clients: list[asyncio.StreamWriter] = []
         self._open: list[asyncio.StreamWriter] = []
         self.change: Callable[[bytes], bytes] = bytes
-        """What becomes of the bytes that the server sends."""
+        """Applied to the bytes that the server sends."""
         self.speaks = asyncio.Event()
         """While it is not set, the server's bytes wait."""
         self.speaks.set()
@@ -36,7 +36,7 @@ class Proxy:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def cut(self) -> None:
-        """Break all connections; what waits to be spoken is lost."""
+        """Break all connections; buffered bytes are lost."""
         for task in self._tasks:
             task.cancel()
         for writer in self._open:  # a task that has not begun closes nothing
@@ -89,7 +89,7 @@ class Proxy:
                 else:
                     server.write(frame)
         except (asyncio.IncompleteReadError, OSError):
-            pass  # the client has gone
+            pass  # the client has disconnected
         finally:
             server.close()
 

@@ -1,4 +1,4 @@
-"""What a stream of a nats-server holds."""
+"""The content of a stream of a nats-server."""
 
 import nats
 
@@ -8,7 +8,7 @@ from ccpipe.message import Message
 
 
 async def stored(server: NatsServer, stream: str = "ccpipe-fox%2Etest") -> list[tuple[str, bytes]]:
-    """Return what a stream holds, in order: subjects and payloads."""
+    """Return the messages of a stream in order: subjects and payloads."""
     client = await nats.connect(server.url)
     try:
         jetstream = client.jetstream()

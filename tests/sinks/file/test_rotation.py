@@ -35,8 +35,8 @@ def closed(directory: Path) -> list[str]:
     return [file.path.name for file in rotation.closed()]
 
 
-async def test_by_size(tmp_path: Path) -> None:
-    """No file exceeds it, but for one batch that is larger alone, and nothing is lost."""
+async def test_file_is_rotated_by_size(tmp_path: Path) -> None:
+    """No file exceeds it, except for one batch that is larger itself, and nothing is lost."""
     path = tmp_path / "m.lp"
     async with FileSink(path=str(path), rotate_size=Size(200)) as sink:
         for number in range(20):
@@ -49,8 +49,8 @@ async def test_by_size(tmp_path: Path) -> None:
     assert found == [float(number) for number in range(30)]
 
 
-async def test_by_time(tmp_path: Path) -> None:
-    """Days end at midnight in UTC, whoever wrote them; the name says when the last write was."""
+async def test_file_is_rotated_by_time(tmp_path: Path) -> None:
+    """Days end at midnight in UTC for every process; the name has the time of the last write."""
     path = tmp_path / "m.lp"
     async with FileSink(path=str(path), rotate_every=Duration(86400)) as sink:
         await sink.write(to_lines([metric(1.0)]))
@@ -64,8 +64,8 @@ async def test_by_time(tmp_path: Path) -> None:
     assert values(path) == [3.0]
 
 
-def test_files_of_one_second_are_in_order(tmp_path: Path) -> None:
-    """A name is never taken again, also where an earlier file was compressed meanwhile."""
+def test_closed_files_of_one_second_are_in_order(tmp_path: Path) -> None:
+    """A name is never reused, even after an earlier file was compressed."""
     rotation = Rotation(tmp_path / "m.lp", size=0, every=0)
     for number in range(12):
         rotation.path.write_text(f"m value={number}\n")
@@ -79,8 +79,8 @@ def test_files_of_one_second_are_in_order(tmp_path: Path) -> None:
     assert [values(tmp_path / name) for name in names] == [[float(n)] for n in range(12)]
 
 
-def test_other_files_are_left_alone(tmp_path: Path) -> None:
-    """Only names that the sink gives are its own."""
+def test_rotation_leaves_other_files_alone(tmp_path: Path) -> None:
+    """Only names in the sink's own format count."""
     others = ["m-old.lp", "m2-20250220T235959Z.lp", "m-20250220T235959Z.txt", "mx20250220T235959Z"]
     for name in others:
         (tmp_path / name).touch()
@@ -90,8 +90,8 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(others)
 
 
-def test_a_file_and_its_compressed_copy_count_once(tmp_path: Path) -> None:
-    """They lie side by side while it is compressed, and after a kill then; `keep` removes both."""
+def test_file_and_its_compressed_copy_count_once(tmp_path: Path) -> None:
+    """Both exist during compression, and after a kill in that time; `keep` removes both."""
     rotation = Rotation(tmp_path / "m.lp", size=0, every=0)
     for day in (1, 2, 3):
         (tmp_path / f"m-2025010{day}T000000Z.lp").write_text(f"m value={day}\n")
@@ -107,7 +107,7 @@ def test_a_file_and_its_compressed_copy_count_once(tmp_path: Path) -> None:
 
 
 async def test_closed_files_are_compressed_and_kept(tmp_path: Path) -> None:
-    """After a rotation, and at a start what a killed process left; `keep` bounds their number."""
+    """After a rotation, and at start files of a killed process; `keep` limits their number."""
     path, left = tmp_path / "m.lp", tmp_path / "m-20250101T000000Z.lp"
     left.write_text("m value=7\n")
     options: dict[str, Any] = {"rotate_size": Size(1), "compress": True}
@@ -131,8 +131,8 @@ async def test_closed_files_are_compressed_and_kept(tmp_path: Path) -> None:
         assert kept == [4.0, 5.0]
 
 
-async def test_old_files_go(tmp_path: Path) -> None:
-    """By the time of their last write, which their names say."""
+async def test_old_files_are_removed(tmp_path: Path) -> None:
+    """By the time of their last write, which is in their names."""
     for day in ("20250101", f"{time.strftime('%Y%m%d', time.gmtime())}"):
         (tmp_path / f"m-{day}T000000Z.lp").touch()
     async with FileSink(path=str(tmp_path / "m.lp"), retention=Duration(7 * 86400)):
@@ -141,7 +141,7 @@ async def test_old_files_go(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fsync", ["always", "interval", "never"])
-async def test_when_it_is_synced(
+async def test_file_is_synced_as_configured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: Any
 ) -> None:
     """Before each write returns, at an interval and at the end, or not at all."""
@@ -163,13 +163,13 @@ async def test_when_it_is_synced(
         if fsync == "interval":
             await eventually(lambda: first in sizes)
         else:
-            await asyncio.sleep(0.3)  # nothing may come, or nothing more
+            await asyncio.sleep(0.3)  # no (further) sync may follow
             assert sizes == ([first] if fsync == "always" else [])
         await sink.write(to_lines([metric(2.0)]))
     assert (path.stat().st_size in sizes) == (fsync != "never")
 
 
-def test_a_number_that_cannot_be(tmp_path: Path) -> None:
-    """A wrong option is named before anything starts."""
+def test_file_sink_refuses_invalid_numbers(tmp_path: Path) -> None:
+    """The error names the option before anything starts."""
     with pytest.raises(ConfigError, match="keep is -1"):
         FileSink(path=str(tmp_path / "m.lp"), keep=-1)

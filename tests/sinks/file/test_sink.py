@@ -40,8 +40,8 @@ def lines_of(path: Path) -> list[Message]:
 
 @settings(max_examples=60)
 @given(st.lists(st.lists(messages_with(), max_size=4), max_size=3))
-def test_what_is_written_can_be_read(batches: list[list[Message]]) -> None:
-    """The file holds the records of all batches in their order, and nothing else."""
+def test_file_contains_all_records_in_order(batches: list[list[Message]]) -> None:
+    """And nothing else."""
 
     async def write(path: Path) -> None:
         async with FileSink(path=str(path), precision="ns") as sink:
@@ -64,8 +64,10 @@ def test_what_is_written_can_be_read(batches: list[list[Message]]) -> None:
         ("s", b'a,a=1,b=2 value=1.0 1740052800\nlog log="x" 1740052800\n'),
     ],
 )
-async def test_bytes_pass_through(tmp_path: Path, precision: Precision, written: bytes) -> None:
-    """Valid lines are written byte for byte, unless another precision is set."""
+async def test_file_sink_writes_valid_lines_unchanged(
+    tmp_path: Path, precision: Precision, written: bytes
+) -> None:
+    """Byte for byte, unless another precision is set."""
     lines = decode(b'a,b=2,a=1 value=1 1740052800123\r\nbad\nlog log="x" 1740052800000')
     path = tmp_path / "records.lp"
     async with FileSink(path=str(path), precision=precision) as sink:
@@ -73,10 +75,10 @@ async def test_bytes_pass_through(tmp_path: Path, precision: Precision, written:
     assert path.read_bytes() == written
 
 
-async def test_it_is_on_the_disk_before_write_returns(
+async def test_file_is_synced_before_write_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file is synced with the whole batch, and the directory when it is new."""
+    """With the whole batch, and the directory if the file is new."""
     synced: list[tuple[bool, int]] = []
     fsync = os.fsync
 
@@ -94,8 +96,8 @@ async def test_it_is_on_the_disk_before_write_returns(
     assert synced == [(True, 0), (False, path.stat().st_size)]
 
 
-async def test_rotation(tmp_path: Path) -> None:
-    """After the file was renamed, removed or truncated, the next write goes to the right file."""
+async def test_file_sink_follows_external_rotation(tmp_path: Path) -> None:
+    """After the file was renamed, removed or truncated, the next write uses the right file."""
     path, old = tmp_path / "records.lp", tmp_path / "records.lp.1"
     async with FileSink(path=str(path), precision="ns") as sink:
         await sink.write(to_lines([metric(1.0)]))
@@ -117,8 +119,8 @@ async def test_rotation(tmp_path: Path) -> None:
 
 @settings(max_examples=60)
 @given(st.lists(messages_with(), min_size=1, max_size=3), st.data())
-def test_a_torn_line(torn: list[Message], data: st.DataObject) -> None:
-    """Wherever a crash cut off the last line, it is invalid afterwards, and others are intact."""
+def test_torn_line_is_invalidated(torn: list[Message], data: st.DataObject) -> None:
+    """Wherever a crash cut the last line, it is invalid afterwards, and others are intact."""
     payload = encode(torn, precision="ns")
     cut = payload[: data.draw(st.integers(1, len(payload) - 1))]
     whole = list(decode(cut[: cut.rfind(b"\n") + 1], precision="ns"))
@@ -137,8 +139,8 @@ def test_a_torn_line(torn: list[Message], data: st.DataObject) -> None:
     assert len(lines.rejected) == (0 if cut.endswith(b"\n") else 1)
 
 
-async def test_a_torn_line_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The log says that the last run ended in a crash."""
+async def test_torn_line_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The log reports that the last run ended in a crash."""
     path = tmp_path / "records.lp"
     path.write_bytes(b"cpu_load,hostname=n1 value=123")
     async with FileSink(path=str(path)):
@@ -146,8 +148,8 @@ async def test_a_torn_line_is_reported(tmp_path: Path, caplog: pytest.LogCapture
     assert f"{path} ended in the middle of a line" in caplog.text
 
 
-async def test_a_full_disk(tmp_path: Path) -> None:
-    """A batch that did not fit leaves nothing, so that a retry does not duplicate it."""
+async def test_full_disk_leaves_no_part_of_batch(tmp_path: Path) -> None:
+    """So a retry does not duplicate it."""
     path = tmp_path / "records.lp"
     many = [metric(float(n), hostname=f"n{n}") for n in range(20_000)]
     async with FileSink(path=str(path), precision="ns") as sink:
@@ -160,16 +162,16 @@ async def test_a_full_disk(tmp_path: Path) -> None:
     assert lines_of(path) == many
 
 
-async def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
-    """Where no file can be created, the bridge does not start, and the error names the path."""
+async def test_check_fails_if_directory_cannot_exist(tmp_path: Path) -> None:
+    """The bridge does not start, and the error names the path."""
     (tmp_path / "file").touch()
     with pytest.raises(UnavailableError, match=r"file/records\.lp: "):
         async with FileSink(path=str(tmp_path / "file" / "records.lp")):
             pass
 
 
-async def test_a_directory_that_is_forbidden(tmp_path: Path) -> None:
-    """Without write permission ``check()`` fails, and the bridge does not start."""
+async def test_check_fails_without_write_permission(tmp_path: Path) -> None:
+    """The bridge does not start."""
     with forbidden(tmp_path / "directory") as directory:
         sink = FileSink(path=str(directory / "records.lp"))
         with pytest.raises(DeniedError, match="no write permission"):
@@ -179,8 +181,8 @@ async def test_a_directory_that_is_forbidden(tmp_path: Path) -> None:
                 pass
 
 
-async def test_it_is_tried_again(tmp_path: Path) -> None:
-    """A store that fails for a while gets every batch once it is back, each of them once."""
+async def test_file_sink_is_retried_after_failure(tmp_path: Path) -> None:
+    """A store that fails for a while gets every batch afterwards, each of them once."""
     directory = tmp_path / "directory"
     path = directory / "records.lp"
 
@@ -204,10 +206,10 @@ ENCODE = {"csv": encode_csv, "json": encode_json}
     st.lists(st.builds(metric, TEXT) | messages_with(), min_size=1, max_size=4),
     st.data(),
 )
-def test_a_row_cut_off_is_removed(
+def test_torn_row_is_removed(
     form: Literal["csv", "json"], messages: list[Message], data: st.DataObject
 ) -> None:
-    """Also one of several lines; rows before it stay, and those after it begin on their own."""
+    """Also one of several lines; rows before it stay, and later ones begin on a new line."""
     try:
         rows = [ENCODE[form]([message]) for message in messages]
     except EncodeError:
@@ -224,8 +226,8 @@ def test_a_row_cut_off_is_removed(
         assert path.read_bytes() == b"".join(whole) + rows[0]
 
 
-async def test_csv_begins_with_its_header(tmp_path: Path) -> None:
-    """Once in a file, whoever goes on with it, and once where a crash left a part of it."""
+async def test_csv_has_one_header(tmp_path: Path) -> None:
+    """Also if another process continues the file, or a crash cut the header."""
     path = tmp_path / "rows.csv"
     path.write_bytes(CSV_HEADER[:20])
     for value in (1.0, 2.0):
@@ -255,10 +257,10 @@ age = "0s"
 @pytest.mark.parametrize(
     "form", ["line", *(pytest.param(each, marks=pytest.mark.long) for each in ("json", "csv"))]
 )
-async def test_a_bridge_is_killed_while_it_writes(tmp_path: Path, form: str) -> None:
-    """Every file is rows and nothing else after the next one has begun, and no number is missing.
+async def test_killed_bridge_leaves_readable_files(tmp_path: Path, form: str) -> None:
+    """After the next start every file contains complete rows only, and no number is missing.
 
-    What was read last may be missing: standard input hands nothing over again.
+    The last ones read may be missing: standard input does not redeliver.
     """
     path, recipe = tmp_path / "rows.out", tmp_path / "recipe.toml"
     recipe.write_text(RECIPE.format(path=path, form=form))
@@ -281,7 +283,7 @@ async def test_a_bridge_is_killed_while_it_writes(tmp_path: Path, form: str) -> 
     feeding = asyncio.create_task(feed())
     try:
         await eventually(lambda: len([*tmp_path.glob("rows-*")]) >= 2 or feeding.done())
-        await asyncio.sleep(int.from_bytes(os.urandom(1)) / 1000)  # the moment is what varies
+        await asyncio.sleep(int.from_bytes(os.urandom(1)) / 1000)  # the time is random
     finally:
         process.send_signal(signal.SIGKILL)
         await process.wait()

@@ -1,4 +1,4 @@
-"""Files: row groups, names, what their metadata says, locks, and when small ones are joined."""
+"""Files: row groups, names, metadata, locks, and when small ones are joined."""
 
 import itertools
 from pathlib import Path
@@ -38,7 +38,7 @@ TABLE = PART.table
 
 
 def test_row_groups_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader holds one at once; those that are given are kept apart."""
+    """A reader keeps one in memory at once; given groups are kept separate."""
     path = tmp_path / "x.parquet"
     monkeypatch.setattr(files, "GROUP_ROWS", 4)
     write_file(path, TABLE, "none", {})
@@ -51,7 +51,7 @@ def test_row_groups_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_times_have_statistics(tmp_path: Path) -> None:
-    """What queries skip row groups by."""
+    """Queries use them to skip row groups."""
     path = tmp_path / "x.parquet"
     write_file(path, TABLE, "zstd", {})
     group = pq.ParquetFile(path).metadata.row_group(0)
@@ -60,8 +60,8 @@ def test_times_have_statistics(tmp_path: Path) -> None:
     assert not columns["value"].is_stats_set
 
 
-def test_no_file_is_written_over(tmp_path: Path) -> None:
-    """Names are new; one that is there belongs to somebody else."""
+def test_existing_file_is_not_overwritten(tmp_path: Path) -> None:
+    """Names are new; an existing file belongs to another writer."""
     path = tmp_path / "x.parquet"
     path.write_bytes(b"theirs")
     with pytest.raises(FileExistsError):
@@ -87,8 +87,8 @@ def numbers(found: list[MessageRange]) -> set[tuple[str, int]]:
 
 
 @given(st.lists(runs, max_size=20))
-def test_runs_that_follow_one_another_are_one(given_: list[MessageRange]) -> None:
-    """They speak of the same messages, and no two of a consumer could be joined further."""
+def test_consecutive_runs_are_joined(given_: list[MessageRange]) -> None:
+    """They cover the same messages, and no two of a consumer could be joined further."""
     found = joined(given_)
     assert numbers(found) == numbers(given_)
     for before, after in itertools.pairwise(found):
@@ -96,7 +96,7 @@ def test_runs_that_follow_one_another_are_one(given_: list[MessageRange]) -> Non
 
 
 def test_metadata_is_read_back(tmp_path: Path) -> None:
-    """And what is no file of ours says nothing."""
+    """A file of another program has none."""
     path = tmp_path / "a.parquet"
     stored = [MessageRange("c", 1, 3, 10, 12)]
     write(path, metadata(stored, ["b.parquet"]))
@@ -109,8 +109,8 @@ def test_metadata_is_read_back(tmp_path: Path) -> None:
     assert read_metadata(tmp_path / "none.parquet") == ([], [])
 
 
-def test_later_names_come_later(tmp_path: Path) -> None:
-    """Unfinished files are not among those that are finished."""
+def test_names_sort_by_time(tmp_path: Path) -> None:
+    """Unfinished files are not listed with finished ones."""
     names = [f"{new_name()}.parquet" for _ in range(50)]
     assert len(set(names)) == 50
     assert [name[:22] for name in names] == sorted(name[:22] for name in names)
@@ -120,22 +120,22 @@ def test_later_names_come_later(tmp_path: Path) -> None:
     assert parquet_files(tmp_path / "none") == []
 
 
-def test_what_others_stored_is_seen(tmp_path: Path) -> None:
-    """Each file is asked once; files whose rows another one has now are removed."""
+def test_stored_messages_include_files_of_other_bridges(tmp_path: Path) -> None:
+    """Each file is read once; files whose rows are in another one now are removed."""
     known = StoredMessages(tmp_path)
-    assert known.look() == []
+    assert known.refreshed() == []
     write(tmp_path / "a.parquet", metadata([MessageRange("c", 1, 3, 10, 12)]))
     write(tmp_path / "b.parquet", metadata([MessageRange("c", 4, 5, 13, 14)]))
-    assert known.look() == [MessageRange("c", 1, 5, 10, 14)]
+    assert known.refreshed() == [MessageRange("c", 1, 5, 10, 14)]
     write(tmp_path / "c-joined.parquet", metadata([], ["a.parquet", "b.parquet"]))
-    known.look()
+    known.refreshed()
     assert parquet_files(tmp_path) == ["c-joined.parquet"]
     known.add("own.parquet", [MessageRange("c", 6, 6, 15, 15)])
-    assert known.look() == [MessageRange("c", 1, 6, 10, 15)]
+    assert known.refreshed() == [MessageRange("c", 1, 6, 10, 15)]
 
 
-def test_only_files_of_the_directory_are_removed(tmp_path: Path) -> None:
-    """A name in metadata is anybody's: it may be a path."""
+def test_only_files_of_directory_are_removed(tmp_path: Path) -> None:
+    """A name in metadata is untrusted: it may be a path."""
     directory = tmp_path / "directory"
     directory.mkdir()
     for path in (tmp_path / "out.parquet", directory / "in.parquet", directory / "notes.txt"):
@@ -144,8 +144,8 @@ def test_only_files_of_the_directory_are_removed(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["notes.txt", "out.parquet"]
 
 
-def test_a_lock_has_one_holder(tmp_path: Path) -> None:
-    """Who waits too long is told which directory; afterwards it is free."""
+def test_lock_has_one_holder(tmp_path: Path) -> None:
+    """A timeout names the directory; afterwards it is free."""
     refused = pytest.raises(UnavailableError, match="another bridge holds the lock")
     with locked(tmp_path), refused, locked(tmp_path, seconds=0.02):
         pass
@@ -153,10 +153,10 @@ def test_a_lock_has_one_holder(tmp_path: Path) -> None:
         pass
 
 
-async def test_files_are_joined_when_there_is_time(
+async def test_housekeeping_joins_files_when_idle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a large batch not at once, but then without another write."""
+    """Not right after a large batch, but later without another write."""
     monkeypatch.setattr(files, "MANY_ROWS", 2)
     many = to_lines([metric(1.0), metric(2.0)])
     async with ParquetSink(dir=str(tmp_path)) as sink:
@@ -174,8 +174,8 @@ async def test_files_are_joined_when_there_is_time(
         await eventually(lambda: len(list(directory.glob("*.parquet"))) == 3)
 
 
-async def test_old_days_go(tmp_path: Path) -> None:
-    """With a retention the first write removes the directories of days that are older."""
+async def test_housekeeping_removes_old_days(tmp_path: Path) -> None:
+    """With a retention the first write removes the directories of older days."""
     old = tmp_path / "cluster=fox" / "date=2001-01-01"
     old.mkdir(parents=True)
     async with ParquetSink(dir=str(tmp_path), retention=Duration(365 * 86_400)) as sink:
@@ -183,8 +183,10 @@ async def test_old_days_go(tmp_path: Path) -> None:
         await eventually(lambda: not old.exists())
 
 
-async def test_row_groups_of_joined_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They stay within the bound, so that joining takes little memory; no name comes twice."""
+async def test_joined_files_have_bounded_row_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that joining takes little memory; no name is duplicated."""
     async with ParquetSink(dir=str(tmp_path), compact=False) as sink:
         for number in range(JOINED):
             rows = [metric(float(number), hostname=f"n{host}") for host in range(3)]

@@ -75,10 +75,10 @@ clusters = names | st.sampled_from(
 
 @settings(max_examples=60)
 @given(st.lists(messages_with(cluster=clusters), min_size=1, max_size=5))
-def test_what_is_written_can_be_read(messages: list[Message]) -> None:
-    """Both readers find every row with its cluster and day, whatever a cluster is called.
+def test_parquet_files_are_read_by_duckdb_and_pyarrow(messages: list[Message]) -> None:
+    """Both find every row with its cluster and day, for any cluster name.
 
-    No name leads out of the directory: each file lies two directories down.
+    No name leads out of the directory: each file is two directories below.
     """
     expected = Counter(
         (m.tags.get("cluster"), m.name, m.time, m.value if isinstance(m.value, str) else None)
@@ -100,8 +100,8 @@ def test_what_is_written_can_be_read(messages: list[Message]) -> None:
         )
 
 
-async def test_the_layout(tmp_path: Path) -> None:
-    """One batch makes one file for each cluster and day in UTC; what is missing has Hive's name."""
+async def test_parquet_layout_is_one_file_per_cluster_and_day(tmp_path: Path) -> None:
+    """In UTC, for each batch; missing values have Hive's name."""
     midnight = NOON + DAY // 2
     untagged = Message("m", {"hostname": "n1"}, 1.0, NOON)
     files = await write(
@@ -125,8 +125,7 @@ async def test_the_layout(tmp_path: Path) -> None:
     assert len(pq.ParquetFile(tmp_path / files[3]).read()) == 2
 
 
-async def test_readers_that_guess(tmp_path: Path) -> None:
-    """Readers that are told nothing but that the layout is Hive's get clusters and days too."""
+async def test_readers_infer_clusters_and_days_from_hive_layout(tmp_path: Path) -> None:
     await write(tmp_path, [metric(1.0), metric(2.0, cluster="e d")])
     guessed = duckdb.read_parquet(f"{tmp_path}/**/*.parquet", hive_partitioning=True)
     assert sorted(guessed.select("cluster, date::VARCHAR, value").fetchall()) == [
@@ -138,8 +137,7 @@ async def test_readers_that_guess(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", ["zstd", "snappy", "gzip", "lz4", "none"])
-async def test_compression(tmp_path: Path, compression: Any) -> None:
-    """Files are compressed as the recipe says."""
+async def test_parquet_compression_is_as_configured(tmp_path: Path, compression: Any) -> None:
     async with ParquetSink(dir=str(tmp_path), compression=compression) as sink:
         await sink.write(to_lines([metric(1.0)]))
     (path,) = tmp_path.rglob("*.parquet")
@@ -147,8 +145,8 @@ async def test_compression(tmp_path: Path, compression: Any) -> None:
     assert used == {"none": "UNCOMPRESSED"}.get(compression, compression.upper())
 
 
-async def test_a_name_too_long_for_a_directory(tmp_path: Path) -> None:
-    """It costs its own rows, which are named; the others are written."""
+async def test_rows_with_too_long_cluster_name_are_rejected(tmp_path: Path) -> None:
+    """They are named; other rows are written."""
     records = [
         metric(1.0),
         metric(2.0, cluster="ü" * 50),
@@ -163,8 +161,7 @@ async def test_a_name_too_long_for_a_directory(tmp_path: Path) -> None:
     assert by_pyarrow(tmp_path, "value") == Counter([(1.0,), (3.0,), (4.0,)])
 
 
-async def test_a_full_disk(tmp_path: Path) -> None:
-    """Where one file of a batch has no room, none of them stays."""
+async def test_full_disk_leaves_no_file_of_batch(tmp_path: Path) -> None:
     chance = random.Random(1)  # compresses to nothing small
     many = [metric(1.0, cluster="a"), *(metric(chance.random()) for _ in range(50_000))]
     async with ParquetSink(dir=str(tmp_path)) as sink:
@@ -175,8 +172,8 @@ async def test_a_full_disk(tmp_path: Path) -> None:
     assert by_pyarrow(tmp_path, "cluster") == Counter({("a",): 1, ("fox",): 50_000})
 
 
-async def test_leftovers(tmp_path: Path) -> None:
-    """At the start unfinished files go that are too old to have a writer; nothing else does."""
+async def test_unfinished_files_of_dead_writers_are_removed_at_start(tmp_path: Path) -> None:
+    """Only those too old to have a writer."""
     (finished,) = await write(tmp_path, [metric(1.0)])
     directory = (tmp_path / finished).parent
     old = time.time() - LEFTOVER_AGE - 1
@@ -189,8 +186,10 @@ async def test_leftovers(tmp_path: Path) -> None:
     assert by_duckdb(tmp_path, "value") == Counter([(1.0,)])
 
 
-async def test_a_file_that_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where another bridge takes our unfinished file for a leftover, the write can be retried.
+async def test_write_is_retried_if_its_unfinished_file_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by another bridge that mistook it for a leftover.
 
     No file of the batch stays, not even one that had its name already.
     """
@@ -208,10 +207,10 @@ async def test_a_file_that_is_taken_away(tmp_path: Path, monkeypatch: pytest.Mon
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-async def test_it_is_on_the_disk_before_write_returns(
+async def test_parquet_file_is_synced_before_write_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file is synced whole before it gets its name, and the name before ``write()`` returns."""
+    """The complete file before it gets its name, and the name before ``write()`` returns."""
     synced: list[tuple[Path, int, list[Path]]] = []
     fsync = os.fsync
 
@@ -234,8 +233,8 @@ async def test_it_is_on_the_disk_before_write_returns(
     assert synced[0][1] == second.stat().st_size
 
 
-async def test_it_is_tried_again(tmp_path: Path) -> None:
-    """A directory that is lost for a while gets every batch once it is back, each of them once."""
+async def test_parquet_sink_is_retried_after_failure(tmp_path: Path) -> None:
+    """A directory that is lost for a while gets every batch afterwards, each of them once."""
     directory = tmp_path / "store"
 
     def break_it() -> None:
@@ -247,8 +246,7 @@ async def test_it_is_tried_again(tmp_path: Path) -> None:
     assert by_pyarrow(directory, "value") == Counter([(1.0,), (2.0,)])
 
 
-async def test_check(tmp_path: Path) -> None:
-    """``check()`` says beforehand whether the directory can be written to, and makes nothing."""
+async def test_check_tests_directory_without_creating_it(tmp_path: Path) -> None:
     await ParquetSink(dir=str(tmp_path / "new" / "store")).check()
     assert list(tmp_path.iterdir()) == []
     with forbidden(tmp_path / "directory") as directory:
@@ -260,8 +258,7 @@ async def test_check(tmp_path: Path) -> None:
                 pass
 
 
-def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the library is missing the error says what to type."""
+def test_sink_names_what_to_install_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     for name in [name for name in sys.modules if name.startswith("ccpipe.sinks.parquet")]:
         monkeypatch.delitem(sys.modules, name)

@@ -58,8 +58,10 @@ def stored(directory: Path) -> Counter[int]:
     st.lists(st.lists(st.integers(1, 20), min_size=1, max_size=8, unique=True), max_size=5),
     st.booleans(),
 )
-def test_whatever_the_batches(batches: Sequence[Sequence[int]], again: bool) -> None:
-    """Halved, joined or in another order, to one bridge or several: each is stored once."""
+def test_messages_are_stored_once_in_any_batches(
+    batches: Sequence[Sequence[int]], again: bool
+) -> None:
+    """Halved, joined or in another order, by one bridge or several: each is stored once."""
 
     async def run(directory: str) -> None:
         sink = ParquetSink(dir=directory)
@@ -73,8 +75,10 @@ def test_whatever_the_batches(batches: Sequence[Sequence[int]], again: bool) -> 
         assert stored(Path(directory)) == expected
 
 
-async def test_another_bridge_was_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What another bridge wrote while we wrote the same is seen before our file gets its name."""
+async def test_messages_stored_meanwhile_by_another_bridge_are_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are detected before our file gets its name."""
     first, second = ParquetSink(dir=str(tmp_path)), ParquetSink(dir=str(tmp_path))
     prepared = first._prepared
     monkeypatch.setattr(first, "_prepared", lambda *arguments: overtaken(prepared(*arguments)))
@@ -88,8 +92,10 @@ async def test_another_bridge_was_faster(tmp_path: Path, monkeypatch: pytest.Mon
     assert stored(tmp_path) == dict.fromkeys((1, 2, 3), LINES)
 
 
-async def test_a_lock_that_somebody_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bridge that stands still with the lock costs the others a try, and leaves no file."""
+async def test_lock_held_by_another_bridge_is_unavailable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stalled bridge with the lock makes others retry, and no file is left."""
     monkeypatch.setattr(files.locked.__wrapped__, "__defaults__", (0.05,))  # type: ignore[attr-defined]
     sink = ParquetSink(dir=str(tmp_path))
     with files.locked(tmp_path), pytest.raises(UnavailableError, match="holds the lock"):
@@ -99,8 +105,7 @@ async def test_a_lock_that_somebody_holds(tmp_path: Path, monkeypatch: pytest.Mo
     assert stored(tmp_path) == {1: LINES}
 
 
-async def test_small_files_are_joined(tmp_path: Path) -> None:
-    """Rows, nanoseconds and messages stay what they were; the files become few."""
+async def test_joined_files_keep_rows_times_and_messages(tmp_path: Path) -> None:
     before = Counter[Any]()
     async with ParquetSink(dir=str(tmp_path), compact=False) as sink:
         for number in range(2 * files.JOINED):
@@ -123,10 +128,10 @@ async def test_small_files_are_joined(tmp_path: Path) -> None:
     assert stored(tmp_path) == dict.fromkeys([*range(2 * files.JOINED), 99], 1)
 
 
-async def test_a_kill_while_files_are_joined(
+async def test_files_left_by_kill_while_joining_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files whose rows another one has, and that are still there, go with the next start."""
+    """Files whose rows are in another one are removed at the next start."""
     async with ParquetSink(dir=str(tmp_path), compact=False) as sink:
         for number in range(files.JOINED):
             await sink.write(to_lines([metric(float(number))]))
@@ -139,8 +144,7 @@ async def test_a_kill_while_files_are_joined(
     assert stored(tmp_path) == dict.fromkeys(range(files.JOINED), 1)
 
 
-async def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
-    """A file with other columns is not joined."""
+async def test_files_with_other_columns_are_not_joined(tmp_path: Path) -> None:
     async with ParquetSink(dir=str(tmp_path), compact=False) as sink:
         for number in range(files.JOINED - 1):
             await sink.write(to_lines([metric(float(number))]))
@@ -150,8 +154,7 @@ async def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     assert len(list(directory.iterdir())) == files.JOINED
 
 
-async def test_retention(tmp_path: Path) -> None:
-    """Days that are older go, the others stay."""
+async def test_retention_removes_older_days_only(tmp_path: Path) -> None:
     for day in ("2020-01-01", "2999-01-01", NULL):
         (tmp_path / "cluster=c" / f"date={day}").mkdir(parents=True)
     remove_old(tmp_path, 86_400)
@@ -160,8 +163,10 @@ async def test_retention(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.long)])
-async def test_killed_bridges(nats_server: NatsServer, tmp_path: Path, kills: int) -> None:
-    """The recipe as shipped: each line that was published is in the files exactly once."""
+async def test_killed_bridges_store_each_line_once(
+    nats_server: NatsServer, tmp_path: Path, kills: int
+) -> None:
+    """With the recipe as shipped, each published line is in the files exactly once."""
     directory = tmp_path / "store"
     directory.mkdir()
     bridges = KilledBridges("parquet", nats_server, tmp_path, CCPIPE_SINK__DIR=str(directory))
@@ -210,7 +215,7 @@ def start(directory: Path, number: int) -> subprocess.Popen[str]:
 
 
 def kill(writer: subprocess.Popen[str], chance: random.Random) -> list[int]:
-    """Kill a writer a random moment after a random batch; return the batches it reported."""
+    """Kill a writer a random time after a random batch; return the batches it reported."""
     with writer:
         assert writer.stdout is not None
         reported = []
@@ -218,7 +223,7 @@ def kill(writer: subprocess.Popen[str], chance: random.Random) -> list[int]:
             line = writer.stdout.readline()
             assert line, "the writer must live until it is killed"
             reported.append(int(line))
-        time.sleep(chance.random() * 0.03)  # the moment is what this test varies
+        time.sleep(chance.random() * 0.03)  # the time is random
         writer.kill()
         reported += map(int, writer.stdout.read().split())
     assert writer.returncode == -signal.SIGKILL
@@ -226,11 +231,11 @@ def kill(writer: subprocess.Popen[str], chance: random.Random) -> list[int]:
 
 
 @pytest.mark.long
-def test_kill(tmp_path: Path) -> None:
-    """However often writers are killed, each file reads whole, and so does every reported batch.
+def test_killed_writers_leave_complete_files(tmp_path: Path) -> None:
+    """Each file is readable, and every batch reported as written is there.
 
-    Two writers share the directory, and each is killed. A batch that was not reported may be there
-    in part: nobody was told that it is safe, so it will be handed over again.
+    Two writers share the directory, and each is killed. Another batch may be there in part: it was
+    not acknowledged, so it will be redelivered.
     """
     chance = random.Random()
     reported: set[int] = set()

@@ -35,7 +35,7 @@ def cells(lines: Lines) -> list[dict[str, object]]:
 
 
 def test_values_of_each_type_are_exact() -> None:
-    """Each in its column, and as a number in ``value`` where it is one."""
+    """Each in its column, and numbers also in ``value``."""
     rows = cells(to_lines(MESSAGES))
     assert [row["value"] for row in rows] == [1.5, float(2**63 - 1), None, float(2**64 - 1), 1.0]
     assert [row["int"] for row in rows] == [None, 2**63 - 1, None, None, None]
@@ -45,8 +45,8 @@ def test_values_of_each_type_are_exact() -> None:
     assert rows[0]["tags"] == [("x", "y")]
 
 
-def test_line_without_time_is_in_the_day_of_its_arrival() -> None:
-    """Where the source has filled it in, whether or not the payload was joined with others."""
+def test_line_without_time_is_in_day_of_its_arrival() -> None:
+    """The source has filled it in, whether or not the payload was joined with others."""
     lines = [decode(b"m,cluster=a value=1\n").fill_missing_times(NOON) for _ in range(2)]
     for chosen in (lines[:1], lines):
         [part] = by_day(Lines.concat(chosen))
@@ -55,8 +55,8 @@ def test_line_without_time_is_in_the_day_of_its_arrival() -> None:
 
 @settings(max_examples=75)
 @given(st.lists(messages_with(cluster=few, hostname=few, **{"type-id": names}), max_size=20))
-def test_tables_hold_what_the_messages_hold(messages: list[Message]) -> None:
-    """Each row is in one table, and no dictionary holds a name that no row of its table has."""
+def test_tables_contain_rows_of_messages(messages: list[Message]) -> None:
+    """Each row is in one table, and each dictionary contains only names of its rows."""
     lines = to_lines(messages)
     for row, message in zip(cells(lines), messages, strict=True):
         tags = {name: message.tags.get(name.replace("_", "-")) for name in ("hostname", "type_id")}
@@ -75,7 +75,7 @@ def test_tables_hold_what_the_messages_hold(messages: list[Message]) -> None:
 
 
 def test_payloads_of_two_tables_are_written_together() -> None:
-    """Where a fresh series table has begun, the rows keep their own names."""
+    """After a new series table has begun, rows keep their own names."""
     payloads = []
     for number, name in enumerate(["a", "b"]):
         lines = Lines(table=SeriesTable())
@@ -85,8 +85,8 @@ def test_payloads_of_two_tables_are_written_together() -> None:
     assert [row["name"] for row in cells(Lines.concat(payloads))] == ["a", "b"]
 
 
-def test_codes_that_the_table_does_not_have_are_an_error() -> None:
-    """They are not read from memory that is not theirs."""
+def test_invalid_codes_are_error() -> None:
+    """They must not be read from other memory."""
     lines = decode(b"m,cluster=a value=1 1740052800\n")
     for name in ("series", "fields"):
         wrong = lines.with_series(lines.series[:])

@@ -1,4 +1,4 @@
-"""A real PostgreSQL for the tests of this room."""
+"""A real PostgreSQL for the tests of this directory."""
 
 import tempfile
 from collections.abc import Iterator

@@ -15,8 +15,8 @@ from tests.servers.postgres import PASSWORD, Server, sent
 from tests.sinks.conftest import NOON, SECOND, Given, carry_again, metric
 
 
-async def test_a_server_that_goes_and_comes_back(server: Server) -> None:
-    """While the server is down writes may be tried again; back, it gets what it missed, once."""
+async def test_writes_continue_after_server_restart(server: Server) -> None:
+    """While the server is down writes may be retried; then it gets the missing ones, once."""
     database = await server.database()
     messages = [metric(float(n), time=NOON + n * SECOND) for n in range(4)]
     async with server.sink(database) as sink:
@@ -37,8 +37,8 @@ async def test_a_server_that_goes_and_comes_back(server: Server) -> None:
     assert await server.messages(database) == Counter(map(sent, messages))
 
 
-async def test_a_server_that_says_nothing() -> None:
-    """After `timeout` a write is given up, to be tried again."""
+async def test_write_to_silent_server_times_out() -> None:
+    """After `timeout` it is abandoned, and may be retried."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"postgresql://127.0.0.1:{silent.getsockname()[1]}/db"
         async with PostgresSink(url=url, timeout=Duration(0.1)) as sink:
@@ -46,8 +46,8 @@ async def test_a_server_that_says_nothing() -> None:
                 await sink.write(to_lines([metric(1.0)]))
 
 
-async def test_a_lock_that_stays(server: Server) -> None:
-    """A table that somebody holds costs us `timeout`; what we gave up is not written later."""
+async def test_write_to_locked_table_times_out(server: Server) -> None:
+    """An abandoned write is not executed later."""
     database = await server.database()
     async with server.sink(database, timeout=Duration(60)) as sink:
         await sink.write(to_lines([metric(1.0)]))
@@ -65,8 +65,8 @@ async def test_a_lock_that_stays(server: Server) -> None:
     assert await server.messages(database) == Counter(map(sent, [metric(1.0), metric(2.0)]))
 
 
-async def test_a_wrong_password(server: Server, tmp_path: Path) -> None:
-    """A wrong password is told before anything starts, and so is none where one is needed."""
+async def test_check_reports_wrong_password(server: Server, tmp_path: Path) -> None:
+    """So it does a missing one, if the server requires it."""
     wrong = tmp_path / "wrong"
     wrong.write_text("wrong")
     with pytest.raises(DeniedError, match="password authentication failed"):
@@ -76,8 +76,8 @@ async def test_a_wrong_password(server: Server, tmp_path: Path) -> None:
         await server.sink(password_file="").check()
 
 
-async def test_check_touches_nothing(server: Server) -> None:
-    """``check()`` is content before the tables are there and after, and makes none."""
+async def test_check_creates_no_tables(server: Server) -> None:
+    """It succeeds before and after they exist."""
     database = await server.database()
     await server.sink(database).check()
     assert await server.ask(database, "SELECT to_regclass('samples')::text") == [(None,)]
@@ -86,8 +86,8 @@ async def test_check_touches_nothing(server: Server) -> None:
     await server.sink(database).check()
 
 
-async def test_rights(server: Server) -> None:
-    """Without rights we are denied; rights on the tables are enough to write to them."""
+async def test_missing_privileges_are_denied(server: Server) -> None:
+    """Privileges on the tables suffice to write to them."""
     database = await server.database()
     await server.ask(database, f"CREATE ROLE guest_{database} LOGIN PASSWORD '{PASSWORD}'")
     await server.ask(database, "REVOKE CREATE ON SCHEMA public FROM public")
@@ -115,8 +115,8 @@ async def test_rights(server: Server) -> None:
     assert await server.messages(database) == Counter([sent(metric(1.0))])
 
 
-async def test_a_schema_of_its_own(server: Server) -> None:
-    """``search_path`` in the address says where the tables are."""
+async def test_tables_are_created_in_search_path(server: Server) -> None:
+    """``search_path`` is a parameter of the URL."""
     database = await server.database()
     await server.ask(database, "CREATE SCHEMA monitoring")
     url = server.url(database) + "?search_path=monitoring"
@@ -125,8 +125,7 @@ async def test_a_schema_of_its_own(server: Server) -> None:
     assert await server.ask(database, "SELECT value FROM monitoring.messages") == [(1.0,)]
 
 
-async def test_places_that_are_wrong(server: Server) -> None:
-    """No such database and no such schema are named before the start."""
+async def test_check_names_missing_database_and_schema(server: Server) -> None:
     database = await server.database()
     with pytest.raises(ConfigError, match='url: .*"nowhere" does not exist'):
         await server.sink("nowhere").check()
@@ -138,8 +137,8 @@ async def test_places_that_are_wrong(server: Server) -> None:
 
 
 @pytest.mark.parametrize("name", ["series", "samples", "messages"])
-async def test_a_name_that_is_taken(server: Server, name: str) -> None:
-    """A table of somebody else in our place is named before the start, and nothing is made."""
+async def test_check_refuses_foreign_table_of_same_name(server: Server, name: str) -> None:
+    """Nothing is created."""
     database = await server.database()
     await server.ask(database, f"CREATE TABLE {name} (mine int)")
     with pytest.raises(ConfigError, match=f'url: .*"{name}" already exists'):
@@ -160,21 +159,21 @@ async def test_a_name_that_is_taken(server: Server, name: str) -> None:
         ("postgresql://host/db?user=u&password=p", "url: must not contain a password"),
     ],
 )
-def test_an_address_that_cannot_be(url: str, reason: str) -> None:
-    """A wrong address is named before anything starts."""
+def test_invalid_url_is_refused(url: str, reason: str) -> None:
+    """Before anything starts."""
     with pytest.raises(ConfigError, match=reason):
         PostgresSink(url=url)
 
 
-async def test_an_option_in_the_address_that_cannot_be() -> None:
-    """What only the library understands of the address is named as early."""
+async def test_invalid_url_parameter_is_refused() -> None:
+    """Also if only the library knows the parameter."""
     sink = PostgresSink(url="postgresql://127.0.0.1/db?sslmode=perhaps")
     with pytest.raises(ConfigError, match="url: .*sslmode"):
         await sink.check()
 
 
-async def test_a_password_that_cannot_be_read(tmp_path: Path) -> None:
-    """It is named by its option and file."""
+async def test_unreadable_password_file_is_named(tmp_path: Path) -> None:
+    """With its option and path."""
     path = tmp_path / "password"
     with pytest.raises(ConfigError, match=f"password_file: {path}"):
         await PostgresSink(password_file=str(path)).check()

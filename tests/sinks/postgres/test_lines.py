@@ -1,4 +1,4 @@
-"""``PostgresSink`` against a real server: what is sent is what it keeps."""
+"""``PostgresSink`` against a real server, with the stored rows compared."""
 
 import asyncio
 import importlib
@@ -34,8 +34,8 @@ def without_nul(message: Message) -> bool:
         max_size=20,
     )
 )
-def test_what_is_sent_is_what_it_keeps(server: Server, messages: list[Message]) -> None:
-    """Every type of value, every name and every nanosecond arrive exactly, and nothing else."""
+def test_postgres_stores_records_exactly(server: Server, messages: list[Message]) -> None:
+    """Every type of value, every name and every nanosecond, and nothing else."""
 
     async def send() -> Counter[Any]:
         async with server.sink() as sink:
@@ -46,8 +46,8 @@ def test_what_is_sent_is_what_it_keeps(server: Server, messages: list[Message]) 
     assert asyncio.run(send()) == Counter(map(sent, messages))
 
 
-async def test_the_outermost_values(server: Server) -> None:
-    """Integers of 64 bits are exact, a line without time is kept, and long names have room."""
+async def test_postgres_stores_extreme_values(server: Server) -> None:
+    """Integers of 64 bits are exact, a line without time is kept, and long names fit."""
     database = await server.database()
     numbers: Sequence[Value] = [-(2**63), 2**63 - 1, Uint(0), Uint(10**16), Uint(2**64 - 1), -0.0]
     messages = [metric(value, n=str(n)) for n, value in enumerate(numbers)]
@@ -64,8 +64,8 @@ async def test_the_outermost_values(server: Server) -> None:
     assert rows == [("m",)]
 
 
-async def test_a_write_is_all_or_nothing(server: Server) -> None:
-    """Where a row is refused no other of its batch stays."""
+async def test_write_is_all_or_nothing(server: Server) -> None:
+    """If a row is refused no other of its batch stays."""
     database = await server.database()
     async with server.sink(database) as sink:
         await sink.write(to_lines([metric(1.0)]))
@@ -76,8 +76,8 @@ async def test_a_write_is_all_or_nothing(server: Server) -> None:
     assert await server.ask(database, "SELECT value FROM samples") == [(1.0,), (3.0,)]
 
 
-async def test_texts_with_nul(server: Server) -> None:
-    """PostgreSQL has no text with NUL: such a record is named, and its neighbours are kept."""
+async def test_texts_with_nul_are_rejected(server: Server) -> None:
+    """PostgreSQL cannot store them: the record is named, and the others are kept."""
     database = await server.database()
     records = [metric(1.0), metric("a\0b"), metric("text"), metric("\0")]
     async with server.sink(database) as sink:
@@ -89,8 +89,8 @@ async def test_texts_with_nul(server: Server) -> None:
     assert await server.messages(database) == Counter(map(sent, [records[0], records[2]]))
 
 
-async def test_names_with_nul(server: Server) -> None:
-    """A name with NUL, which Influx' grammar allows, becomes a dead letter; the others arrive."""
+async def test_names_with_nul_are_rejected(server: Server) -> None:
+    """InfluxDB's grammar allows them; the others are stored."""
     database = await server.database()
     body = b"m,t=a value=1 1740052800\nm,t=\0 value=2 1740052800\n\0m value=3 1740052800\n"
     lines = decode(body + b"m,t=b value=4 1740052800\n", dialect="influx")
@@ -105,7 +105,6 @@ async def test_names_with_nul(server: Server) -> None:
 def test_sink_names_what_to_install_without_library(
     monkeypatch: pytest.MonkeyPatch, library: str
 ) -> None:
-    """The error says what to type."""
     monkeypatch.setitem(sys.modules, library, None)
     for name in [name for name in sys.modules if name.startswith("ccpipe.sinks.postgres")]:
         monkeypatch.delitem(sys.modules, name)
@@ -113,8 +112,8 @@ def test_sink_names_what_to_install_without_library(
         importlib.import_module("ccpipe.sinks.postgres")
 
 
-async def test_a_series_is_stored_once(server: Server) -> None:
-    """However it is spelled, in whichever payload, by whichever bridge; fields keep it apart."""
+async def test_series_is_stored_once(server: Server) -> None:
+    """For any spelling, payload or bridge; each field is a separate series."""
     database = await server.database()
     payloads = [
         b"m,a=1,hostname=n1 value=1,other=2 1740052800\n",
@@ -136,8 +135,7 @@ async def test_a_series_is_stored_once(server: Server) -> None:
     assert await server.ask(database, "SELECT count(*) FROM messages") == [(8,)]
 
 
-async def test_several_bridges_at_once(server: Server) -> None:
-    """Bridges that start together make the tables once, and one id for each series."""
+async def test_concurrent_bridges_create_tables_and_series_once(server: Server) -> None:
     database = await server.database()
     batches = [[metric(float(n), n=str(n), round=str(r)) for n in range(300)] for r in range(3)]
 
@@ -150,7 +148,7 @@ async def test_several_bridges_at_once(server: Server) -> None:
     try:
         await other.execute(f"SELECT pg_advisory_lock({LOCK})")
         bridges = asyncio.gather(*(bridge(order) for order in (1, -1, 1, -1)))
-        await server.waiting(database, 4)  # so that all find no tables at one moment
+        await server.waiting(database, 4)  # so that all find no tables at the same time
     finally:
         await other.close()
     await bridges
@@ -159,8 +157,10 @@ async def test_several_bridges_at_once(server: Server) -> None:
     assert await server.messages(database) == expected
 
 
-async def test_many_new_series(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are made some at a time, each once, also where bridges meet the same ones."""
+async def test_many_new_series_are_created_in_portions(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each once, also if bridges create the same ones."""
     monkeypatch.setattr(lines, "MAX_ASKED", 7)
     database = await server.database()
     batch = [metric(float(n), n=str(n)) for n in range(100)]

@@ -12,13 +12,13 @@ from tests.servers.postgres import PASSWORD, Server
 APPLIED = "SELECT number, name FROM ccpipe_migrations ORDER BY number"
 
 
-def test_numbers_follow_one_another() -> None:
-    """A gap would be a file that was forgotten, a number twice a file that is never applied."""
+def test_migration_numbers_are_consecutive() -> None:
+    """A gap would be a forgotten file, a duplicate number a file that is never applied."""
     assert [number for number, _, _ in migrations()] == list(range(1, len(migrations()) + 1))
     assert all(name and sql.strip() for _, name, sql in migrations())
 
 
-async def test_each_is_applied_once_by_whoever_comes_first(server: Server) -> None:
+async def test_migration_is_applied_once(server: Server) -> None:
     """Several bridges may start together."""
     database = await server.database()
     connections = [await asyncpg.connect(server.url(database), password=PASSWORD) for _ in range(3)]
@@ -33,8 +33,8 @@ async def test_each_is_applied_once_by_whoever_comes_first(server: Server) -> No
     ]
 
 
-async def test_tables_of_a_newer_ccpipe_are_left_alone(server: Server) -> None:
-    """An older bridge would write what the newer tables do not mean."""
+async def test_tables_of_newer_ccpipe_are_left_alone(server: Server) -> None:
+    """An older bridge would write wrong data to newer tables."""
     database = await server.database()
     connection = await asyncpg.connect(server.url(database), password=PASSWORD)
     try:

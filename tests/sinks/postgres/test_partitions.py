@@ -40,8 +40,8 @@ async def partitions(connection: asyncpg.Connection) -> set[str]:
     return {name for (name,) in await connection.fetch(NAMES)}
 
 
-async def test_only_days_near_today_get_one(server: Server) -> None:
-    """A clock that is wrong makes no table for each day of a millennium; twice makes one."""
+async def test_partitions_are_created_for_days_near_today_only(server: Server) -> None:
+    """A wrong clock creates no table for each day of a millennium; each is created once."""
     connection, _ = await opened(server)
     try:
         before = await partitions(connection)
@@ -56,8 +56,8 @@ async def test_only_days_near_today_get_one(server: Server) -> None:
         await connection.close()
 
 
-async def test_old_days_are_dropped_and_others_stay(server: Server) -> None:
-    """A table with another name stays, however old; without a retention everything does."""
+async def test_partitions_of_old_days_are_dropped(server: Server) -> None:
+    """A table with another name stays, however old; without a retention all stay."""
     connection, _ = await opened(server)
     try:
         now = today()
@@ -74,10 +74,10 @@ async def test_old_days_are_dropped_and_others_stay(server: Server) -> None:
         await connection.close()
 
 
-async def test_a_day_that_is_read_stays_until_the_next_time(
+async def test_partition_in_use_is_dropped_later(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A long query holds it: that is told, and no write waits for it."""
+    """A long query locks it: that is logged, and no write waits for it."""
     connection, database = await opened(server)
     reader = await asyncpg.connect(server.url(database), password=PASSWORD)
     try:
@@ -94,13 +94,13 @@ async def test_a_day_that_is_read_stays_until_the_next_time(
 
 
 @given(st.lists(times | st.none(), max_size=20))
-def test_days_are_those_of_the_times(chosen: list[int | None]) -> None:
+def test_partition_is_chosen_by_day_of_time(chosen: list[int | None]) -> None:
     """Also before the epoch; a line without time has none."""
     lines = to_lines([Message("m", {}, 1.0, time) for time in chosen])
     assert days(lines) == {time // DAY for time in chosen if time is not None}
 
 
-# TimescaleDB, of stand-ins for its functions, which no package here has
+# TimescaleDB: its functions are faked, as the extension is not available here
 
 STAND_INS = """
     CREATE TABLE called (what text, argument text);
@@ -128,8 +128,8 @@ async def prepared(server: Server) -> str:
     return database
 
 
-async def test_where_it_is_there(server: Server) -> None:
-    """An empty plain table is handed to it once; the view reads that, and nobody partitions it."""
+async def test_empty_table_becomes_hypertable_once(server: Server) -> None:
+    """The view reads it, and we create no partitions."""
     database = await prepared(server)
     for _ in range(2):
         async with server.sink(database) as sink:
@@ -142,8 +142,8 @@ async def test_where_it_is_there(server: Server) -> None:
     assert await server.ask(database, "SELECT count(*) FROM messages") == [(2,)]
 
 
-async def test_retention(server: Server) -> None:
-    """It drops its chunks itself; where it cannot, lines are written all the same."""
+async def test_hypertable_applies_retention_itself(server: Server) -> None:
+    """If that fails, lines are still written."""
     database = await prepared(server)
     async with server.sink(database, retention=Duration(7200)) as sink:
         await sink.write(to_lines([metric(1.0)]))
@@ -155,8 +155,8 @@ async def test_retention(server: Server) -> None:
     assert await server.ask(database, "SELECT count(*) FROM messages") == [(2,)]
 
 
-async def test_lines_without_a_time(server: Server) -> None:
-    """They are named, and their neighbours kept: a hypertable refuses a whole COPY for them."""
+async def test_hypertable_rejects_lines_without_time(server: Server) -> None:
+    """They are named, and the others kept: a hypertable refuses a whole COPY for them."""
     database = await prepared(server)
     async with server.sink(database) as sink:
         with pytest.raises(RejectedError, match="without a time") as caught:
@@ -164,8 +164,8 @@ async def test_lines_without_a_time(server: Server) -> None:
     assert caught.value.indices == [1]
 
 
-async def test_a_table_that_became_one_meanwhile(server: Server) -> None:
-    """What it says of a time condemns the rows: the same write would never succeed."""
+async def test_rows_refused_by_new_hypertable_are_rejected(server: Server) -> None:
+    """Its error about a time rejects the rows: the same write would never succeed."""
     database = await server.database()
     async with server.sink(database) as sink:
         await sink.write(to_lines([metric(1.0)]))
@@ -183,8 +183,8 @@ async def test_a_table_that_became_one_meanwhile(server: Server) -> None:
             await sink.write(to_lines([Message("m", {}, 1.0)]))
 
 
-async def test_a_database_of_before(server: Server) -> None:
-    """One that has the tables keeps its partitions when the extension comes."""
+async def test_existing_partitions_are_kept_with_timescaledb(server: Server) -> None:
+    """A database with tables keeps its partitions after the extension is installed."""
     database = await server.database()
     async with server.sink(database) as sink:
         await sink.write(to_lines([metric(1.0)]))

@@ -39,8 +39,8 @@ def has_no_nul(envelope: Envelope) -> bool:
     max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 @given(found=st.lists(envelopes.filter(has_no_nul), max_size=4))
-def test_every_envelope_has_its_rows(server: Server, found: list[Envelope]) -> None:
-    """Whatever the specification allows is stored: all of an envelope's parts are rows."""
+def test_all_parts_of_envelope_become_rows(server: Server, found: list[Envelope]) -> None:
+    """Whatever the specification allows is stored."""
 
     async def run() -> dict[str, int]:
         async with sink(server, "postgres") as target:
@@ -60,7 +60,7 @@ def test_every_envelope_has_its_rows(server: Server, found: list[Envelope]) -> N
 
 
 def sample(minute: int, *jobs: tuple[int, str, str]) -> Envelope:
-    """Return what a node said in a minute: jobs with their users and GPUs."""
+    """Return a node's envelope of one minute: jobs with their users and GPUs."""
     made = tuple(
         SampleJob(
             job=job,
@@ -90,8 +90,8 @@ async def test_missing_time_is_not_1970(server: Server) -> None:
     assert found == [("-infinity", None)]
 
 
-async def test_which_job_used_which_gpu_when(server: Server) -> None:
-    """The query of the page says it, of envelopes that were delivered twice."""
+async def test_query_finds_gpus_of_jobs_by_time(server: Server) -> None:
+    """The documented query, with envelopes that were delivered twice."""
     database = await server.database()
     found = [sample(0, (7, "ann", "GPU-a")), sample(1, (7, "ann", "GPU-a"), (8, "bob", "GPU-b"))]
     ids = provenance_of(["c"] * 2, array("q", [1, 2]), array("q", [1, 2]), array("q", [1, 2]))
@@ -108,8 +108,8 @@ async def test_which_job_used_which_gpu_when(server: Server) -> None:
     assert processes == 3
 
 
-async def test_old_rows_go(server: Server) -> None:
-    """Rows beyond the retention are removed, others stay."""
+async def test_rows_beyond_retention_are_removed(server: Server) -> None:
+    """Others stay."""
     database = await server.database()
     async with sink(server, database) as target:
         await target.write(Envelopes([sample(0, (7, "ann", "GPU-a"))]))
@@ -122,8 +122,7 @@ async def test_old_rows_go(server: Server) -> None:
     assert await server.ask(database, "SELECT node FROM sonar_process_gpus") == [("new",)]
 
 
-async def test_check(server: Server) -> None:
-    """Tables that can be written are enough, and so is a database where they can be made."""
+async def test_check_requires_writable_tables_or_permission_to_create_them(server: Server) -> None:
     database = await server.database()
     await sink(server, database).check()
     async with sink(server, database):
@@ -131,8 +130,8 @@ async def test_check(server: Server) -> None:
     await sink(server, database).check()
 
 
-def test_times_at_the_edge() -> None:
-    """A time that no ``datetime`` holds is the nearest that one does."""
+def test_times_outside_datetime_are_clamped() -> None:
+    """To the nearest one that a ``datetime`` can represent."""
     attributes = SampleAttributes(
         time="0001-01-01T00:00:00+23:00", cluster="c", node="n", system=SampleSystem()
     )

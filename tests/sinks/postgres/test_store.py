@@ -1,4 +1,4 @@
-"""Batches are stored whole and each message once, whoever else writes or replaces the tables."""
+"""Batches are stored completely and each message once, even if others write to the tables."""
 
 import asyncio
 from array import array
@@ -41,8 +41,7 @@ async def stored(server: Server, database: str) -> Counter[int]:
     return Counter(int(value) for (value,) in rows)
 
 
-async def test_nothing_is_sent_of_nothing(server: Server) -> None:
-    """An empty batch is safe at once."""
+async def test_empty_batch_is_written_without_query(server: Server) -> None:
     async with server.sink() as sink:
         await sink.write(to_lines([]))
         await sink.write(Lines())
@@ -58,8 +57,8 @@ async def kept(sink: PostgresSink, number: int) -> None:
                 await asyncio.sleep(0.02)
 
 
-async def test_truncation(server: Server) -> None:
-    """A bridge whose tables are emptied goes on, with series that are numbered anew."""
+async def test_sink_continues_after_truncation(server: Server) -> None:
+    """Its series get new numbers."""
     database = await server.database()
     async with server.sink(database) as sink:
         await sink.write(to_lines(delivered(*delivery(1))))
@@ -75,8 +74,8 @@ async def test_truncation(server: Server) -> None:
 
 
 @pytest.mark.parametrize("table", ["series", "samples", "delivered"])
-async def test_a_table_that_is_renamed_for_a_moment(server: Server, table: str) -> None:
-    """Writes fail until it is back, no other table is made, and then everything arrives."""
+async def test_writes_fail_while_table_is_renamed(server: Server, table: str) -> None:
+    """No other table is created, and everything is written once it has its name again."""
     database = await server.database()
     async with server.sink(database) as sink:
         await sink.write(to_lines(delivered(*delivery(1))))
@@ -92,8 +91,7 @@ async def test_a_table_that_is_renamed_for_a_moment(server: Server, table: str) 
     assert await stored(server, database) == dict.fromkeys((1, 2, 3), LINES)
 
 
-async def test_a_table_that_is_another_one(server: Server) -> None:
-    """Series of a table that took the name of ours get their numbers from it."""
+async def test_series_are_numbered_again_in_replaced_table(server: Server) -> None:
     database = await server.database()
     async with server.sink(database) as sink:
         await sink.write(to_lines(delivered(*delivery(1))))
@@ -110,8 +108,10 @@ async def test_a_table_that_is_another_one(server: Server) -> None:
 
 @settings(max_examples=10)
 @given(st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=12, unique=True), max_size=6))
-def test_whatever_the_batches(server: Server, batches: Sequence[Sequence[int]]) -> None:
-    """Halved, joined or in another order: each message is stored once, whole."""
+def test_messages_are_stored_once_in_any_batches(
+    server: Server, batches: Sequence[Sequence[int]]
+) -> None:
+    """Halved, joined or in another order: each message is stored once, completely."""
 
     async def run() -> Counter[int]:
         database = await server.database()
@@ -123,7 +123,7 @@ def test_whatever_the_batches(server: Server, batches: Sequence[Sequence[int]]) 
     assert asyncio.run(run()) == dict.fromkeys({n for batch in batches for n in batch}, LINES)
 
 
-async def test_consumers_and_streams_apart(server: Server) -> None:
+async def test_messages_of_other_consumers_are_distinct(server: Server) -> None:
     """Equal numbers of another consumer, or of a later time, are other messages."""
     database = await server.database()
     records, ids = delivery(1, 2)
@@ -136,8 +136,8 @@ async def test_consumers_and_streams_apart(server: Server) -> None:
     assert await stored(server, database) == {1: 3 * LINES, 2: 3 * LINES}
 
 
-async def test_records_without_a_message(server: Server) -> None:
-    """What nobody delivers again is written each time, beside what is stored already."""
+async def test_records_without_message_are_written_each_time(server: Server) -> None:
+    """Nothing redelivers them; they are added to the stored ones."""
     database = await server.database()
     records, ids = delivery(1)
     both = Provenance.concat([(None, 1), (ids, len(records))])
@@ -147,11 +147,8 @@ async def test_records_without_a_message(server: Server) -> None:
     assert await stored(server, database) == {9: 2, 1: LINES}
 
 
-async def test_bad_records_are_named_each_time(server: Server) -> None:
-    """A record that cannot be stored is rejected again, though its message is stored.
-
-    Its dead letter may not have been written.
-    """
+async def test_bad_records_are_rejected_each_time(server: Server) -> None:
+    """Also if their message is stored, as the dead letter may not have been written."""
     records, ids = delivery(1)
     records[1] = metric("a\0b")
     database = await server.database()
@@ -164,8 +161,7 @@ async def test_bad_records_are_named_each_time(server: Server) -> None:
     assert await stored(server, database) == {1: 2}
 
 
-async def test_two_bridges_with_the_same_message(server: Server) -> None:
-    """A bridge that stood still while another wrote its messages finds them stored."""
+async def test_stalled_bridge_skips_messages_stored_by_another(server: Server) -> None:
     database = await server.database()
     async with server.sink(database) as first, server.sink(database) as second:
         other = await asyncpg.connect(server.url(database), password=PASSWORD)
@@ -182,8 +178,10 @@ async def test_two_bridges_with_the_same_message(server: Server) -> None:
     assert await stored(server, database) == dict.fromkeys((1, 2, 3, 4), LINES)
 
 
-async def test_the_table_is_bounded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the latest runs are remembered."""
+async def test_table_of_delivered_messages_is_bounded(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the latest runs are kept."""
     monkeypatch.setattr("ccpipe.sinks.postgres.store.MAX_RUNS", 100)
     database = await server.database()
     async with server.sink(database) as sink:
@@ -196,10 +194,10 @@ async def test_the_table_is_bounded(server: Server, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.long)])
-async def test_killed_bridges(
+async def test_killed_bridges_store_each_line_once(
     server: Server, nats_server: NatsServer, tmp_path: Path, kills: int
 ) -> None:
-    """However often bridges are killed, each line that was published is stored exactly once."""
+    """However often bridges are killed, each published line is stored exactly once."""
     database = await server.database()
     bridges = KilledBridges(
         "postgres",

@@ -54,7 +54,7 @@ REFUSALS = {
 async def test_refused_rows_become_dead_letters(
     server: Server, name: str, statements: list[str]
 ) -> None:
-    """All other rows of the batch and of later ones are stored, and the bridge goes on."""
+    """All other rows of the batch and of later ones are stored, and the bridge continues."""
     database = await server.database()
     async with server.sink(database) as sink:
         await sink.write(to_lines([metric(-1.0)]))
@@ -74,7 +74,7 @@ async def test_refused_rows_become_dead_letters(
         assert database in letter.reason
 
 
-async def test_refused_rows_inside_a_message_become_dead_letters(server: Server) -> None:
+async def test_refused_rows_inside_message_become_dead_letters(server: Server) -> None:
     """The halves of one message are stored too, and its id with the rest of it."""
     database = await server.database()
     async with server.sink(database):
@@ -94,7 +94,7 @@ async def test_refused_rows_inside_a_message_become_dead_letters(server: Server)
 
 
 async def test_refused_envelopes_become_dead_letters(server: Server) -> None:
-    """A constraint on one table of Sonar's rejects the envelope whose rows break it."""
+    """A constraint on one of Sonar's tables rejects the envelope whose rows violate it."""
     database = await server.database()
     secret = str(server.secret)
     async with PostgresSonarSink(url=server.url(database), password_file=secret) as sink:
@@ -104,7 +104,7 @@ async def test_refused_envelopes_become_dead_letters(server: Server) -> None:
         await sink.write(Envelopes([SAMPLE]))
 
 
-async def test_dropped_partition_is_made_again(server: Server) -> None:
+async def test_dropped_partition_is_created_again(server: Server) -> None:
     """PostgreSQL reports it as a violated check, but the rows are not at fault."""
     database = await server.database()
     first, second = metric(1.0), metric(2.0)
@@ -123,7 +123,7 @@ async def test_dropped_partition_is_made_again(server: Server) -> None:
     assert await server.messages(database) == Counter([sent(second)])
 
 
-async def test_exhausted_sequence_is_not_the_fault_of_a_row(server: Server) -> None:
+async def test_exhausted_sequence_rejects_no_row(server: Server) -> None:
     """Series without a number wait for the administrator; nothing becomes a dead letter."""
     database = await server.database()
     async with server.sink(database) as sink:

@@ -56,8 +56,8 @@ def record_of(job: Job) -> Accounting:
     return job.raw
 
 
-async def test_both_files_are_followed_at_once_and_again_after_a_restart(tmp_path: Path) -> None:
-    """Classic and JSON lines come together; what was acknowledged does not come again."""
+async def test_source_follows_both_files_over_restart(tmp_path: Path) -> None:
+    """Classic and JSON lines are interleaved; acknowledged ones are not sent again."""
     classic, lines = (DATA / name for name in ("accounting", "derived.jsonl"))
     (tmp_path / "accounting").write_bytes(classic.read_bytes())
     (tmp_path / "accounting.jsonl").write_bytes(lines.read_bytes())
@@ -73,8 +73,8 @@ def bare(record: Accounting) -> Accounting:
     return msgspec.structs.replace(record, submit_cmd_line=None, origin=Origin())
 
 
-async def test_the_command_line_is_sent_only_where_asked_for(tmp_path: Path) -> None:
-    """It may hold secrets."""
+async def test_source_omits_command_line_by_default(tmp_path: Path) -> None:
+    """It may contain secrets."""
     (tmp_path / "accounting.jsonl").write_bytes((DATA / "derived.jsonl").read_bytes())
     silent = await read_once(source(tmp_path, once=True), acknowledge=False)
     reported = await read_once(source(tmp_path, once=True, command_line=True), acknowledge=False)
@@ -82,7 +82,7 @@ async def test_the_command_line_is_sent_only_where_asked_for(tmp_path: Path) -> 
     assert reported[0].submit_cmd_line == "qsub -N normal /home/asmith/burn.sh 3"
 
 
-async def test_a_bad_line_is_a_dead_letter_with_its_place(tmp_path: Path) -> None:
+async def test_bad_line_is_dead_letter_with_position(tmp_path: Path) -> None:
     """Path, line, offset and reason go with the bytes; the rest is read."""
     payload = (DATA / "derived/derived-malformed.jsonl").read_bytes()
     (tmp_path / "accounting.jsonl").write_bytes(payload)
@@ -97,8 +97,8 @@ async def test_a_bad_line_is_a_dead_letter_with_its_place(tmp_path: Path) -> Non
     )
 
 
-async def test_it_waits_for_a_file_and_for_the_end_of_a_line(tmp_path: Path) -> None:
-    """A missing file is no error; half a line is read when it is whole."""
+async def test_source_waits_for_missing_file_and_end_of_line(tmp_path: Path) -> None:
+    """A missing file is not an error; an incomplete line is read when it is complete."""
     line = (DATA / "accounting").read_bytes().split(b"\n")[4]
     async with Reader(source(tmp_path)) as reader:
         with (tmp_path / "accounting").open("ab", buffering=0) as file:
@@ -111,10 +111,10 @@ async def test_it_waits_for_a_file_and_for_the_end_of_a_line(tmp_path: Path) -> 
     assert second.origin.offset == len(line) + 1  # the same content, and yet another record
 
 
-async def test_a_full_disk_under_the_checkpoint_ends_nothing(
+async def test_source_continues_if_checkpoint_disk_is_full(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What comes meanwhile is read; the checkpoint is written when there is space again."""
+    """New lines are still read; the checkpoint is written when there is space again."""
     followed, batches = source(tmp_path), list[Batch[Any]]()
 
     async def gather() -> None:
@@ -141,7 +141,7 @@ async def test_a_full_disk_under_the_checkpoint_ends_nothing(
     assert caplog.text.count("retrying") == 1
 
 
-async def test_only_one_process_uses_a_checkpoint(tmp_path: Path) -> None:
+async def test_checkpoint_is_used_by_one_process_only(tmp_path: Path) -> None:
     async with source(tmp_path):
         with pytest.raises(ConfigError, match="another process uses"):
             await source(tmp_path).__aenter__()
@@ -149,7 +149,7 @@ async def test_only_one_process_uses_a_checkpoint(tmp_path: Path) -> None:
         pass
 
 
-async def test_a_checkpoint_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+async def test_checkpoint_error_names_file(tmp_path: Path) -> None:
     """Damaged content is an error of configuration; a missing directory is created if it can be."""
     (tmp_path / "checkpoint").write_bytes(b'{"a":')
     with pytest.raises(ConfigError, match=r"checkpoint: .*/checkpoint: Input data was truncated"):
@@ -158,7 +158,7 @@ async def test_a_checkpoint_that_cannot_be_used_is_named(tmp_path: Path) -> None
     made.open()
     made.close()
     with pytest.raises(
-        CreateError, match=r"checkpoint: .*: no file can be created in .*not a fold"
+        CreateError, match=r"checkpoint: .*: no file can be created in .*not a dire"
     ):
         AccountingCheckpoint(tmp_path / "checkpoint" / "checkpoint").open()
     with pytest.raises(ConfigError, match="each only once"):
@@ -168,7 +168,9 @@ async def test_a_checkpoint_that_cannot_be_used_is_named(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("begin", ["start", "end", "oldest"])
-async def test_without_a_checkpoint_it_begins_where_it_was_told(tmp_path: Path, begin: str) -> None:
+async def test_source_begins_at_configured_position_without_checkpoint(
+    tmp_path: Path, begin: str
+) -> None:
     """At the start of the current file, at its end, or with the oldest rotated one."""
     cell = Cell(tmp_path)
     real = (DATA / "accounting").read_bytes().split(b"\n")
@@ -184,8 +186,8 @@ async def test_without_a_checkpoint_it_begins_where_it_was_told(tmp_path: Path, 
 REPORTING = (DATA / "reporting.head").read_bytes()
 
 
-async def test_the_reporting_file_tells_of_starts_and_deletions_only(tmp_path: Path) -> None:
-    """Its records are read where it is among the paths as well, and each line once."""
+async def test_reporting_file_yields_only_starts_and_deletions(tmp_path: Path) -> None:
+    """Its records are read if it is also in `paths`, and each line once."""
     (tmp_path / "reporting").write_bytes(REPORTING)
     path, oldest = str(tmp_path / "reporting"), {"begin": "oldest", "once": True}
     logs, _ = read_job_log(REPORTING, file="", offset=0, line=1)
@@ -205,8 +207,8 @@ def bare_log(log: Job | JobLog) -> JobLog:
     return msgspec.structs.replace(line, origin=Origin())
 
 
-async def test_starts_begin_at_the_end_of_the_reporting_file(tmp_path: Path) -> None:
-    """Of what is past nobody may tell the end; what is written from now on comes."""
+async def test_source_begins_at_end_of_reporting_file(tmp_path: Path) -> None:
+    """Past starts may have no end that is still to be read; new ones are sent."""
     (tmp_path / "reporting").write_bytes(REPORTING)
     path = str(tmp_path / "reporting")
     assert await read_all(source(tmp_path, reporting=path, once=True)) == []
@@ -215,8 +217,8 @@ async def test_starts_begin_at_the_end_of_the_reporting_file(tmp_path: Path) -> 
     assert len(await read_all(source(tmp_path, reporting=path, once=True))) == 1
 
 
-async def test_files_are_read_side_by_side_by_their_times(tmp_path: Path) -> None:
-    """Where there is much to catch up with, none runs ahead of another by more than a stretch."""
+async def test_source_reads_files_in_order_of_time(tmp_path: Path) -> None:
+    """With a large backlog, no file is ahead of another by more than a chunk."""
     begun = next(line for line in REPORTING.split(b"\n") if b":sent:" in line).split(b":")
     ended = read((DATA / "accounting").read_bytes()).records[0]
     with (tmp_path / "reporting").open("wb") as logs, (tmp_path / "accounting").open("wb") as acct:
@@ -300,13 +302,13 @@ class Writer(threading.Thread):
 
 
 @pytest.mark.long
-async def test_nothing_is_lost_or_doubled_when_the_reader_is_killed_amid_rotations(
+async def test_source_loses_and_repeats_nothing_when_killed_during_rotations(
     tmp_path: Path, nats_server: NatsServer, site: Site
 ) -> None:
     """Rename, gzip, dates and copytruncate at full speed; SIGKILL at random; each record once.
 
-    The consumer is the stream: what a reader publishes again after it was killed must be
-    recognised by its message id.
+    The consumer is the stream: messages that a killed reader publishes again must be recognised
+    by their ids.
     """
     cell = Cell(tmp_path)
     writer = Writer(cell, seed=6)

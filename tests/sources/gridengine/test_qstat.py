@@ -37,8 +37,8 @@ class Cell(Reader):
         return [json.loads(str(each.value)) for each in self.records if each.name == name]
 
 
-async def test_each_job_starts_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A job that goes on does not start again; a failed run of the command does no harm."""
+async def test_source_sends_start_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A running job does not start again; a failed run of the command is harmless."""
     path = tmp_path / "qstat.xml"
     path.write_bytes(SAMPLE)
     async with Cell(path) as cell:
@@ -52,7 +52,7 @@ async def test_each_job_starts_once(tmp_path: Path, caplog: pytest.LogCaptureFix
         assert [start["jobId"] for start in cell.starts()[len(first) :]] == [95]
 
 
-async def test_qhost_lists_the_same_jobs() -> None:
+async def test_qhost_lists_same_jobs_as_qstat() -> None:
     async with Cell(DATA / "qhost-j-q-F.xml") as cell:
         await eventually(lambda: len(cell.batches) == 1)
     (states,) = cell.payloads("nodestate")
@@ -69,7 +69,7 @@ async def test_qhost_lists_the_same_jobs() -> None:
 
 
 @pytest.mark.parametrize("command", [["/no/such/qstat"], [sys.executable, "-c", "exit(3)"]])
-async def test_a_command_that_fails_is_logged(
+async def test_source_logs_failed_command(
     tmp_path: Path, command: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Cell(tmp_path, command=command) as cell:
@@ -78,8 +78,8 @@ async def test_a_command_that_fails_is_logged(
     assert command[0] in caplog.text
 
 
-def test_a_start_is_new_where_it_was_not_listed_before() -> None:
-    """A job that is gone and comes back, as after a rerun, has a start of its own."""
+def test_source_sends_start_of_job_listed_again() -> None:
+    """A job that vanishes and is listed again, as after a rerun, has another start."""
     source = Qstat(site=SITE)
     jobs = running_jobs(read_shares(SAMPLE, zone=UTC), "fox")
     assert len(source._new_starts(jobs)) == len(jobs)
@@ -88,7 +88,7 @@ def test_a_start_is_new_where_it_was_not_listed_before() -> None:
     assert len(source._new_starts(jobs)) == len(jobs)
 
 
-def test_a_command_is_needed() -> None:
+def test_source_requires_command() -> None:
     with pytest.raises(ConfigError, match="command is empty"):
         Qstat(site=SITE, command=[])
 
@@ -108,10 +108,10 @@ def test_a_command_is_needed() -> None:
          {"states": ["mixed"], "cpusAllocated": 3, "jobsRunning": 2}),
     ],
 )  # fmt: skip
-def test_states_are_those_that_cc_backend_knows(
+def test_node_states_map_to_cc_backend_states(
     known: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    """A node is neither idle nor full, and no number is 0, because something is not known."""
+    """If something is unknown, a node is neither idle nor full, and no number is 0."""
     host = Host(
         **{
             "name": "n1.example", "processors": 2, "slots_used": 0, "jobs_running": 0,

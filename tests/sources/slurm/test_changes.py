@@ -35,8 +35,8 @@ def live(*jobs: LiveJob, time: int = TIME) -> Poll:
     return Poll(time, jobs=jobs, listed=frozenset(job.id.job for job in jobs))
 
 
-def test_accounting_is_the_last_word() -> None:
-    """What squeue has of a run whose end sacct reported is not sent; its next run is."""
+def test_changes_ignore_squeue_after_end_in_sacct() -> None:
+    """Squeue's record of a run that ended by sacct is not sent; its next run is."""
     changes = Changes("", "fox")
     assert states(changes, live(LIVE)) == ["RUNNING"]
     assert states(changes, Poll(TIME, rows=[ROW])) == ["COMPLETED"]
@@ -46,8 +46,8 @@ def test_accounting_is_the_last_word() -> None:
     assert states(changes, live(again)) == ["PENDING"]
 
 
-def test_listed_jobs_are_squeues_until_they_end() -> None:
-    """A row of sacct may be older than squeue's answer of the same poll; steps are its own."""
+def test_changes_prefer_squeue_for_listed_jobs() -> None:
+    """A row of sacct may be older than squeue's record of the same poll; only sacct has steps."""
     row = replace(ROW, state="PENDING", start=None, end=None)
     step = replace(ROW, id=SlurmId(7, "0"), state="RUNNING", end=None)
     poll = Poll(TIME, rows=[row, step], jobs=[LIVE], listed=frozenset({7}))
@@ -55,8 +55,8 @@ def test_listed_jobs_are_squeues_until_they_end() -> None:
     assert states(Changes("", "fox"), Poll(TIME, rows=[row])) == ["PENDING"]
 
 
-def test_a_job_whose_start_slurmdbd_has_not_heard_of() -> None:
-    """Its row has no name of its own: it waits for the whole one, or until squeue forgets it."""
+def test_changes_wait_for_complete_row_of_job_unknown_to_slurmdbd() -> None:
+    """Its row has no name yet: it waits for the whole one, or until squeue drops it."""
     early = replace(ROW, job_name=UNNAMED)
     ended = replace(LIVE, name="a|b", state="COMPLETED", end=TIME + 9 * SECOND)
     poll = Poll(TIME, rows=[early], jobs=[ended], listed=frozenset({7}))
@@ -71,7 +71,7 @@ def test_a_job_whose_start_slurmdbd_has_not_heard_of() -> None:
     assert [job.name for job, _ in changes.changed(live())] == [UNNAMED]
 
 
-def test_priority_is_no_change() -> None:
+def test_changes_ignore_priority() -> None:
     for raw in (LIVE, ROW):
         job, priority = job_of(raw), job_of(replace(raw, priority=2))
         assert record_digest(job) == record_digest(priority)
@@ -82,7 +82,7 @@ def test_priority_is_no_change() -> None:
     assert record_digest(job_of(LIVE)) != record_digest(job_of(replace(LIVE, start=TIME)))
 
 
-def test_running_row_has_nothing_that_changes() -> None:
+def test_row_of_running_job_is_constant() -> None:
     row = SacctRow(SlurmId(3), state="SUSPENDED", start=TIME, elapsed=30, suspended=7)
     later = replace(row, elapsed=60, suspended=9)
     assert record_digest(job_of(row)) == record_digest(job_of(later))
@@ -91,8 +91,8 @@ def test_running_row_has_nothing_that_changes() -> None:
     )
 
 
-def test_missing_job_holds_the_time_back_for_a_day() -> None:
-    """Until sacct has its end, the ends are known up to when squeue listed it last."""
+def test_vanished_job_delays_complete_time_for_a_day() -> None:
+    """Until sacct reports its end, ends are known up to when squeue last listed it."""
     changes = Changes("", "fox")
     states(changes, live(LIVE, time=TIME))
     changes.note_listed(live(LIVE, time=TIME))
@@ -106,7 +106,7 @@ def test_missing_job_holds_the_time_back_for_a_day() -> None:
     assert changes.complete(TIME + 2 * MISSING) == TIME + 2 * MISSING
 
 
-def test_what_was_sent_long_ago_is_forgotten(tmp_path: Path) -> None:
+def test_changes_forget_old_records(tmp_path: Path) -> None:
     changes = Changes(str(tmp_path / "state"), "fox")
     changes.open()
     assert states(changes, Poll(TIME, rows=[ROW])) == ["COMPLETED"]
@@ -117,13 +117,13 @@ def test_what_was_sent_long_ago_is_forgotten(tmp_path: Path) -> None:
     assert changes.complete_until == TIME
 
 
-def test_requeued_run_has_ended() -> None:
+def test_requeued_run_is_final() -> None:
     row = replace(ROW, state="REQUEUED")
     assert not is_final_run(job_of(replace(row, end=None)))
     assert is_final_run(job_of(row))
 
 
-def test_end_of_a_requeued_run_follows_what_squeue_lists() -> None:
+def test_end_of_requeued_run_follows_squeue_jobs() -> None:
     """A reader of NODE_FAIL then knows that the job goes on; squeue's job is sent once only."""
     changes = Changes("", "fox")
     assert states(changes, live(LIVE)) == ["RUNNING"]

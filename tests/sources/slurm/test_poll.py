@@ -1,4 +1,4 @@
-"""Slurm's commands as they are run, and what is new of their output."""
+"""Running Slurm's commands, and selecting new records of their output."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,8 +31,8 @@ def poller(programs: Programs) -> Poller:
     return Poller(commands, accounting=True, uncompleted=False)
 
 
-def test_rows_end_where_they_end() -> None:
-    """A name may hold newlines; a line that is no row costs what it runs into, no more."""
+def test_sacct_parser_finds_ends_of_rows() -> None:
+    """A name may contain newlines; an invalid line affects only the row it is in."""
     rows = [sacct_row("7", "COMPLETED", jobname="a\nb\n"), sacct_row("8", "COMPLETED")]
     output = "".join(f"{row}\n" for row in rows).encode()
     assert list(sacct_records(output)) == [row.encode() for row in rows]
@@ -41,14 +41,14 @@ def test_rows_end_where_they_end() -> None:
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\x1f", codec="utf-8"), min_size=1)))
-def test_any_names_are_kept(names: list[str]) -> None:
+def test_sacct_parser_keeps_any_name(names: list[str]) -> None:
     rows = [sacct_row(str(n), "COMPLETED", jobname=name) for n, name in enumerate(names, 1)]
     found = list(sacct_records("\n".join(rows).encode()))
     assert found == [row.encode() for row in rows]
 
 
 @given(st.binary())
-def test_any_bytes_are_rows_or_rejected(output: bytes) -> None:
+def test_sacct_parser_reads_or_rejects_any_bytes(output: bytes) -> None:
     for record in sacct_records(output):
         assert record.count(SEPARATOR.encode()) <= max(
             len(SACCT_COLUMNS) - 1, output.count(SEPARATOR.encode())
@@ -66,8 +66,8 @@ def test_requeued_job_whose_epilog_runs_is_pending(programs: Programs) -> None:
     assert (jobs[8].state, jobs[8].node_list) == ("COMPLETING", "c1")
 
 
-def test_end_that_may_be_a_requeue_waits_for_squeue(programs: Programs) -> None:
-    """While slurmctld does not answer nobody knows whether a job that lost its node runs again."""
+def test_end_of_requeueable_run_waits_for_squeue(programs: Programs) -> None:
+    """While slurmctld does not answer it is unknown whether a job that lost its node runs again."""
     end = "2026-11-20T10:05:00"
     programs.set_sacct(
         *(sacct_row(job, state, end=end)
@@ -82,7 +82,7 @@ def test_end_that_may_be_a_requeue_waits_for_squeue(programs: Programs) -> None:
     assert not found.poll(0, 1, with_nodes=False).rows
 
 
-def test_what_has_not_changed_is_not_read_again(programs: Programs) -> None:
+def test_poller_skips_unchanged_records(programs: Programs) -> None:
     programs.set_sacct(sacct_row("6", "COMPLETED", end="2026-11-20T10:05:00"))
     programs.set_squeue(squeue_job("7", "PENDING", priority=1))
     found = poller(programs)
@@ -96,7 +96,7 @@ def test_what_has_not_changed_is_not_read_again(programs: Programs) -> None:
     assert (len(third.rows), len(list(third.jobs))) == (1, 1)
 
 
-def test_only_wanted_jobs_of_scontrol_are_read() -> None:
+def test_scontrol_parser_reads_only_wanted_jobs() -> None:
     output = "".join(scontrol_job(str(n)) for n in range(1, 100)).encode()
     found = read_details(printed_jobs(output, {7, 9, 1000}))
     assert set(found) == {7, 9}
@@ -104,7 +104,7 @@ def test_only_wanted_jobs_of_scontrol_are_read() -> None:
     assert found[7].allocation == (Allocation(node_list="c1", cpu_ids="0-1", memory=600 * 2**20),)
 
 
-def test_captured_jobs_of_scontrol_have_their_allocations() -> None:
+def test_scontrol_parser_reads_captured_allocations() -> None:
     output = captured("scontrol/phase1_linux.show_job_d.txt")
     found = read_details(printed_jobs(output, set(range(1000))))
     assert len(found) == output.count(b"\nJobId=") + 1
@@ -149,7 +149,7 @@ def test_requeued_job_is_pending_while_its_last_run_completes(
 HOUR = 3600 * 10**9
 
 
-def test_sacct_asks_for_ends_in_utc(programs: Programs) -> None:
+def test_sacct_is_queried_for_ends_in_utc(programs: Programs) -> None:
     commands = Commands(directory=str(programs.directory), timeout=10)
     commands.sacct(1795170834 * 10**9, 1795170834 * 10**9 + HOUR, uncompleted=False)
     commands.sacct(0, HOUR, uncompleted=True)
@@ -161,14 +161,14 @@ def test_sacct_asks_for_ends_in_utc(programs: Programs) -> None:
 
 
 @pytest.mark.parametrize("name", ["squeue", "scontrol", "sinfo"])
-def test_failure_names_the_command(programs: Programs, name: str) -> None:
+def test_failed_command_is_named(programs: Programs, name: str) -> None:
     programs.set(name, None)
     with pytest.raises(UnavailableError, match=f"{name}.*down"):
         getattr(Commands(directory=str(programs.directory), timeout=10), name)()
 
 
-def test_job_without_a_script_is_an_error(programs: Programs) -> None:
-    """Scontrol ends with 0 then, too."""
+def test_missing_script_is_error(programs: Programs) -> None:
+    """Scontrol exits with 0 then, too."""
     commands = Commands(directory=str(programs.directory), timeout=10)
     programs.set_script(7, b"#!/bin/sh\n")
     programs.set_script(8, b"")
@@ -182,7 +182,7 @@ def test_missing_command_is_reported(tmp_path: Path) -> None:
         Commands(directory=str(tmp_path), timeout=10).squeue()
 
 
-def test_command_that_hangs_is_ended(programs: Programs) -> None:
+def test_hanging_command_is_killed(programs: Programs) -> None:
     (programs.directory / "squeue").write_text("#!/bin/sh\nsleep 60\n")
     with pytest.raises(UnavailableError, match=r"squeue: took more than 0\.2 s"):
         Commands(directory=str(programs.directory), timeout=0.2).squeue()

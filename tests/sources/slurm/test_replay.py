@@ -54,7 +54,7 @@ def job_events(batches: Sequence[Jobs]) -> list[dict[str, Any]]:
     return found
 
 
-def test_all_files_are_read_and_nothing_is_dropped() -> None:
+def test_replay_reads_all_files_completely() -> None:
     polls = list(PollReplay(str(SNAPSHOTS)))
     assert len(polls) == POLLS
     assert [poll.time for poll in polls] == sorted(poll.time for poll in polls)
@@ -69,7 +69,7 @@ def test_all_files_are_read_and_nothing_is_dropped() -> None:
         assert len(poll.cluster.nodes) >= POLLS - 1
 
 
-async def test_each_start_comes_before_its_stop_and_each_once() -> None:
+async def test_replay_sends_each_start_before_its_stop_once() -> None:
     """Every job that squeue saw running starts once; every one that sacct saw end stops once.
 
     Both with the start of its first run.
@@ -108,12 +108,12 @@ async def test_requeued_job_starts_once_and_stops_at_its_real_end() -> None:
 
 
 @pytest.mark.parametrize("mode", ["delta", "full"])
-async def test_envelopes_conform(mode: str) -> None:
+async def test_envelopes_conform_to_specification(mode: str) -> None:
     for envelope in envelopes_of(await replayed(mode=mode), states="spec"):
         assert not decode_sonar(encode(envelope), strict=True).rejected
 
 
-async def test_delta_sends_what_changed() -> None:
+async def test_delta_mode_sends_changes() -> None:
     full, delta = envelopes_of(await replayed(mode="full")), envelopes_of(await replayed())
     size = {mode: sum(len(encode(e)) for e in found) for mode, found in
             (("full", full), ("delta", delta))}  # fmt: skip
@@ -129,7 +129,7 @@ async def test_delta_sends_what_changed() -> None:
     assert all(before != after for before, after in pairs)
 
 
-async def test_state_outlives_the_process(tmp_path: Path) -> None:
+async def test_state_is_kept_over_restart(tmp_path: Path) -> None:
     state = str(tmp_path / "slurm.state")
     source = Slurm(site=SITE, replay=str(SNAPSHOTS), speed=0, state=state)
     unacknowledged = [batch.records async for batch in source.batches()]
@@ -137,12 +137,12 @@ async def test_state_outlives_the_process(tmp_path: Path) -> None:
     assert await replayed(state=state) == unacknowledged
 
 
-def test_directory_without_snapshots_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="holds no files"):
+def test_replay_rejects_directory_without_snapshots(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has no files"):
         PollReplay(str(tmp_path))
 
 
-def test_file_that_cannot_be_read_costs_only_itself(tmp_path: Path) -> None:
+def test_replay_skips_unreadable_file(tmp_path: Path) -> None:
     (tmp_path / "sacct.1795170834.txt").write_text("no columns of sacct\n")
     path = SNAPSHOTS / "squeue_all.1795170834.txt"
     (tmp_path / "squeue.1795170834.txt").write_bytes(path.read_bytes())

@@ -57,7 +57,7 @@ def state_of(job: Job) -> str:
     return job.raw.state or ""
 
 
-async def test_a_job_is_sent_when_it_changes(programs: Programs) -> None:
+async def test_source_sends_job_when_changed(programs: Programs) -> None:
     publisher = Publisher(programs)
     programs.set_squeue(squeue_job("7", "PENDING"))
     assert await publisher.jobs() == [(7, "", "PENDING")]
@@ -73,7 +73,7 @@ async def test_a_job_is_sent_when_it_changes(programs: Programs) -> None:
     assert await publisher.jobs() == []
 
 
-async def test_three_requests_a_poll(programs: Programs) -> None:
+async def test_poll_makes_three_requests(programs: Programs) -> None:
     publisher = Publisher(programs)
     programs.set_squeue(*(squeue_job(str(n), "PENDING") for n in range(1, 50)))
     await publisher.poll()
@@ -88,7 +88,7 @@ async def test_three_requests_a_poll(programs: Programs) -> None:
     assert names == ["sacct", "squeue", "scontrol", "sinfo", "sacct", "squeue", "sinfo"]
 
 
-async def test_restart_sends_only_what_changed(programs: Programs) -> None:
+async def test_source_sends_only_changes_after_restart(programs: Programs) -> None:
     programs.set_squeue(squeue_job("7", "PENDING"), squeue_job("8", "PENDING"))
     first = Publisher(programs)
     assert len(await first.jobs()) == 2
@@ -99,8 +99,8 @@ async def test_restart_sends_only_what_changed(programs: Programs) -> None:
     assert await Publisher(programs, state=killed).jobs() == [(9, "", "PENDING")]
 
 
-async def test_outage_of_accounting_loses_nothing(programs: Programs) -> None:
-    """The next query begins before its last answer, however long it was away."""
+async def test_source_loses_nothing_in_outage_of_accounting(programs: Programs) -> None:
+    """The next query begins before its last answer, however long the outage was."""
     publisher = Publisher(programs, window=Duration(600))
     before = time.time()
     await publisher.poll()
@@ -113,7 +113,7 @@ async def test_outage_of_accounting_loses_nothing(programs: Programs) -> None:
     programs.set_sacct(sacct_row("7", "FAILED", end=END))
     later = Publisher(programs, window=Duration(600), state=state_of_killed(programs))
     assert await later.jobs() == [(7, "", "FAILED")]
-    assert before - 601 <= since(programs) <= after - 600  # sacct is asked in whole seconds
+    assert before - 601 <= since(programs) <= after - 600  # sacct is queried in whole seconds
 
 
 def state_of_killed(programs: Programs) -> str:
@@ -132,14 +132,14 @@ def since(programs: Programs) -> float:
     return datetime.fromisoformat(found[1]).replace(tzinfo=UTC).timestamp()
 
 
-async def test_vanished_job_keeps_the_window_open(programs: Programs) -> None:
-    """A job that slurmctld forgot before sacct has its end is waited for."""
+async def test_vanished_job_keeps_window_open(programs: Programs) -> None:
+    """The source waits for the end of a job that slurmctld forgot before sacct reported it."""
     publisher = Publisher(programs, window=Duration(0))
     programs.set_squeue(squeue_job("7", "RUNNING"))
     await publisher.poll()
     seen = polled = time.time()  # at the latest
     programs.set_squeue()
-    while polled < seen + 1.1:  # sacct is asked in whole seconds
+    while polled < seen + 1.1:  # sacct is queried in whole seconds
         await asyncio.sleep(0.1)
         polled = time.time()
         await publisher.poll()
@@ -154,7 +154,7 @@ async def test_vanished_job_keeps_the_window_open(programs: Programs) -> None:
     assert since(programs) > seen
 
 
-async def test_longer_downtimes_are_caught_up_day_by_day(programs: Programs) -> None:
+async def test_source_catches_up_day_by_day(programs: Programs) -> None:
     publisher = Publisher(programs, begin=Duration(3.5 * 86400))
     await anext(publisher.batches)
     await anext(publisher.batches)
@@ -164,7 +164,7 @@ async def test_longer_downtimes_are_caught_up_day_by_day(programs: Programs) -> 
     assert len(calls) == 4
 
 
-async def test_full_resend_on_request(programs: Programs) -> None:
+async def test_source_resends_all_on_request(programs: Programs) -> None:
     programs.set_squeue(squeue_job("7", "PENDING"))
     publisher = Publisher(programs)
     assert len(await publisher.jobs()) == 1
@@ -182,7 +182,7 @@ async def test_full_mode_sends_everything_each_time(programs: Programs) -> None:
     assert not (programs.directory / "slurm.state").exists()
 
 
-async def test_cluster_is_sent_as_a_whole(programs: Programs) -> None:
+async def test_cluster_is_sent_completely(programs: Programs) -> None:
     programs.set("sinfo", "normal*|c[1-2]|idle|\nnormal*|c3|down+drain|\nempty||n/a|\n")
     publisher = Publisher(programs)
     for _ in range(2):
@@ -192,7 +192,7 @@ async def test_cluster_is_sent_as_a_whole(programs: Programs) -> None:
         assert [n.states for n in cluster.nodes] == [("IDLE",), ("IDLE",), ("DOWN", "DRAIN")]
 
 
-async def test_bad_row_costs_only_itself(programs: Programs) -> None:
+async def test_bad_row_is_rejected_alone(programs: Programs) -> None:
     programs.set_sacct(
         sacct_row("7", "COMPLETED", end=END, jobname="a|b\nc"),
         sacct_row("8", "COMPLETED", end="yesterday"),
@@ -205,15 +205,15 @@ async def test_bad_row_costs_only_itself(programs: Programs) -> None:
     assert "yesterday" in bad.reason
 
 
-async def test_without_accounting_ends_are_squeues(programs: Programs) -> None:
+async def test_source_takes_ends_from_squeue_without_accounting(programs: Programs) -> None:
     publisher = Publisher(programs, accounting=False)
     programs.set_squeue(squeue_job("7", "FAILED", end=END))
     assert await publisher.jobs() == [(7, "", "FAILED")]
     assert not [call for call in programs.calls() if call.startswith("sacct")]
 
 
-async def test_job_between_two_polls_starts_and_stops(programs: Programs) -> None:
-    """It is seen at its end only; its threads and GPUs are those that scontrol still knows."""
+async def test_job_between_two_polls_has_start_and_stop(programs: Programs) -> None:
+    """It is first seen at its end; its threads and GPUs are the ones scontrol still lists."""
     publisher = Publisher(programs)
     translator = SlurmToCc(site=SITE)
     await publisher.poll()
@@ -228,13 +228,13 @@ async def test_job_between_two_polls_starts_and_stops(programs: Programs) -> Non
     assert stop["jobState"] == "completed"
 
 
-async def test_check_needs_the_commands(tmp_path: Path) -> None:
+async def test_check_requires_commands(tmp_path: Path) -> None:
     source = Slurm(site=SITE, programs=str(tmp_path))
     with pytest.raises(UnavailableError, match="squeue"):
         await source.check()
 
 
-def test_numbers_must_make_sense() -> None:
+def test_source_rejects_invalid_numbers() -> None:
     with pytest.raises(ConfigError, match="speed"):
         Slurm(site=SITE, speed=-1)
 

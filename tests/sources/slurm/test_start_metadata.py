@@ -83,7 +83,7 @@ async def test_start_has_script_and_description(programs: Programs) -> None:
 async def test_each_text_has_its_option(
     programs: Programs, *, job_script: bool, slurm_info: bool
 ) -> None:
-    """Scripts may hold secrets: a site asks for them."""
+    """Scripts may contain secrets: a site opts in."""
     bridge = Bridge(programs, job_script=job_script, slurm_info=slurm_info)
     run(programs, 7)
     programs.set_script(7, b"#!/bin/sh\n")
@@ -93,7 +93,7 @@ async def test_each_text_has_its_option(
 
 
 async def test_script_is_never_in_an_envelope(programs: Programs) -> None:
-    """Nor in a dead letter of a job that an event cannot be made of."""
+    """Nor in a dead letter of a job without a valid event."""
     bridge = Bridge(programs)
     run(programs, 7)
     programs.set_script(7, b"#!/bin/sh\nsecret\n")
@@ -125,7 +125,7 @@ async def test_array_tasks_share_one_request(programs: Programs) -> None:
 
 
 async def test_component_has_the_script_of_its_job(programs: Programs) -> None:
-    """Slurm knows a script of its own of each component, which is none but of the first."""
+    """Slurm lists a script for each component, which is empty for all but the first."""
     bridge = Bridge(programs)
     programs.set_script(7, b"#!/bin/sh\n")
     programs.set_squeue(
@@ -146,10 +146,10 @@ async def test_interactive_job_has_no_script(programs: Programs) -> None:
     assert bridge.scripts() == []
 
 
-async def test_failure_costs_only_the_script(
+async def test_job_starts_without_script_on_failure(
     programs: Programs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The jobs start without it, which is logged once a minute, not for each."""
+    """This is logged once a minute, not for each job."""
     bridge = Bridge(programs)
     programs.set_script(9, b"#!/bin/sh\n")
     run(programs, 7, 8, 9)
@@ -161,7 +161,7 @@ async def test_failure_costs_only_the_script(
     assert "job 7: scontrol: ended with 1: b'down" in record.getMessage()
 
 
-async def test_description_fails_with_scontrol(programs: Programs) -> None:
+async def test_description_is_missing_if_scontrol_fails(programs: Programs) -> None:
     bridge = Bridge(programs)
     run(programs, 7)
     programs.set("scontrol", None)
@@ -187,7 +187,7 @@ async def test_requests_of_a_poll_are_bounded(
 async def test_time_of_a_poll_is_bounded(
     programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slurmctld that does not answer is not asked for every job."""
+    """A slurmctld that does not answer is not queried for every job."""
     monkeypatch.setattr(start_metadata, "MAX_SECONDS", 0.2)
     whole = (programs.directory / "scontrol").read_text()
     hanging = whole.replace('cat "', '[ "$1" = write ] && exec sleep 60\ncat "')
@@ -219,5 +219,5 @@ def test_text_is_cut_with_a_note() -> None:
     assert f"cut after {MAX_BYTES} of {MAX_BYTES + 2} bytes" in cut
 
 
-def test_bytes_that_are_not_utf_8_are_replaced() -> None:
+def test_invalid_utf_8_is_replaced() -> None:
     assert as_text(b"caf\xe9 \xc3\xbc\x00") == "caf\ufffd ü\x00"

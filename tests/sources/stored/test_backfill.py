@@ -1,4 +1,4 @@
-"""What a store has as a source: window by window, each noted when it is written."""
+"""The content of a store as a source: window by window, each recorded when it is written."""
 
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -30,8 +30,8 @@ NONE = (None, None, None, None, None)
         ((None, None, None, None, ""), ""),
     ],
 )
-def test_a_row_is_the_message_that_it_was(values: tuple[object, ...], expected: object) -> None:
-    """The exact value comes before the double; an empty text and false are values too."""
+def test_row_becomes_original_message(values: tuple[object, ...], expected: object) -> None:
+    """The exact value takes precedence over the double; an empty text and false are values too."""
     message = message_of(("m", "value", *NODE, {"x": "y"}, 7, *values))
     assert message.value == expected
     assert type(message.value) is type(expected)
@@ -43,7 +43,7 @@ def test_a_row_is_the_message_that_it_was(values: tuple[object, ...], expected: 
 
 
 class Store:
-    """A message in the middle of each window; notes what is asked for."""
+    """A message in the middle of each window; records the requested ranges."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, int]] = []
@@ -58,15 +58,15 @@ def source(store: Store, windows: float, checkpoint: Path | None = None) -> Back
     return BackfillSource(store, selection, name="x", checkpoint=checkpoint)
 
 
-async def test_windows_follow_one_another_up_to_the_end() -> None:
+async def test_source_reads_windows_up_to_end() -> None:
     store = Store()
     times = [m.time async for batch in source(store, 2.5).batches() for m in batch.records]
     assert times == [0, WINDOW, 2 * WINDOW]
     assert store.asked == [(0, WINDOW), (WINDOW, 2 * WINDOW), (2 * WINDOW, int(2.5 * WINDOW))]
 
 
-async def test_it_goes_on_after_the_last_window_that_was_written(tmp_path: Path) -> None:
-    """A window is noted when all of its batches are safe, not before."""
+async def test_source_continues_after_last_written_window(tmp_path: Path) -> None:
+    """A window is recorded when all of its batches are acknowledged, not before."""
     checkpoint, store = tmp_path / "x.json", Store()
     batches = [batch async for batch in source(store, 3, checkpoint).batches()]
     for batch in batches[:3]:  # a window, its note, and half of the second
@@ -77,8 +77,8 @@ async def test_it_goes_on_after_the_last_window_that_was_written(tmp_path: Path)
     assert [begin for begin, _ in again.asked] == [WINDOW, 2 * WINDOW]
 
 
-async def test_it_stops_after_the_batch_in_hand() -> None:
-    """What was not handed over is read by the next one."""
+async def test_source_stops_after_current_batch() -> None:
+    """The next process reads the remaining records."""
     store = Store()
     made = source(store, 5)
     async for _ in made.batches():
@@ -89,8 +89,8 @@ async def test_it_stops_after_the_batch_in_hand() -> None:
 SELECTION = BackfillSelection(10, 90, frozenset({"n1"}))
 
 
-def test_it_is_taken_up_where_it_was(tmp_path: Path) -> None:
-    """Its time is what counts; the end may have moved on where a bridge writes to the store."""
+def test_checkpoint_resumes_at_recorded_time(tmp_path: Path) -> None:
+    """Only its time counts; the end may have advanced where a bridge writes to the store."""
     path = tmp_path / "x.json"
     first = BackfillCheckpoint(path, "a to b", SELECTION, 10)
     first.state.done = 50
@@ -107,10 +107,10 @@ def test_it_is_taken_up_where_it_was(tmp_path: Path) -> None:
         ("a to b", BackfillSelection(10, 90, frozenset("x"))),
     ],
 )
-def test_that_of_another_backfill_is_refused(
+def test_checkpoint_of_other_backfill_is_rejected(
     tmp_path: Path, name: str, selection: BackfillSelection
 ) -> None:
-    """Taken up, it would leave out what was never written."""
+    """Resuming from it would omit records that were never written."""
     path = tmp_path / "x.json"
     BackfillCheckpoint(path, "a to b", SELECTION, 10).write()
     with pytest.raises(ConfigError, match="another backfill"):
@@ -118,22 +118,24 @@ def test_that_of_another_backfill_is_refused(
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"{}", b'{"done":"x"}', b"\xff"])
-def test_a_file_that_is_none_is_named(tmp_path: Path, content: bytes) -> None:
-    """To start over would write everything twice, silently."""
+def test_invalid_checkpoint_is_named(tmp_path: Path, content: bytes) -> None:
+    """Starting over would silently write everything twice."""
     path = tmp_path / "x.json"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"x\.json"):
         BackfillCheckpoint(path, "a to b", SELECTION, 10)
 
 
-def test_without_a_path_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_without_path_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     BackfillCheckpoint(None, "a to b", SELECTION, 10).write()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_that_is_gone_is_named(tmp_path: Path) -> None:
-    """As what may pass: what was written is not lost, but may be written again."""
+def test_missing_checkpoint_directory_is_named(tmp_path: Path) -> None:
+    """It is a temporary error: nothing is lost, but records may be written again."""
     checkpoint = BackfillCheckpoint(tmp_path / "gone" / "x.json", "a to b", SELECTION, 10)
     with pytest.raises(UnavailableError, match=r"x\.json"):
         checkpoint.write()

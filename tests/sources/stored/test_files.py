@@ -1,4 +1,4 @@
-"""Files of line protocol as a source that goes on where it was."""
+"""Files of line protocol as a source that resumes."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ async def read(source: FilesSource, *, ack: bool = True) -> list[float]:
     return [message.value for message in await read_all(source, acknowledge=ack)]
 
 
-async def test_all_files_are_read_in_their_order(tmp_path: Path) -> None:
+async def test_source_reads_files_in_order(tmp_path: Path) -> None:
     paths = written(tmp_path, "m value=1 1\nbroken\n", "m value=2 2\n")
     assert await read(FilesSource(paths, name="x")) == [1.0, 2.0]
 
@@ -36,16 +36,16 @@ async def test_all_files_are_read_in_their_order(tmp_path: Path) -> None:
         (BackfillSelection(2 * SECOND, 8 * SECOND, frozenset({"n0", "n2"})), [2, 3, 5, 6]),
     ],
 )
-async def test_only_what_is_selected_is_read(
+async def test_source_reads_only_selection(
     tmp_path: Path, selection: BackfillSelection, values: list[int]
 ) -> None:
-    """The end is not part of it; a line without a time is in no range."""
+    """The end is exclusive; a line without a time is in no range."""
     paths = written(tmp_path, LINES, "m,hostname=n1 value=99\n")
     assert await read(FilesSource(paths, selection, name="x")) == values
 
 
-async def test_what_was_acknowledged_is_not_read_again(tmp_path: Path) -> None:
-    """Counted in lines over all files, valid or not; what was not acknowledged is."""
+async def test_source_skips_acknowledged_lines(tmp_path: Path) -> None:
+    """The position counts the lines of all files, also invalid ones; the others are read again."""
     paths = written(tmp_path, "m value=1 1\nbroken\n", "m value=2 2\n")
     checkpoint = tmp_path / "x.json"
 
@@ -59,6 +59,6 @@ async def test_what_was_acknowledged_is_not_read_again(tmp_path: Path) -> None:
     assert 3.0 in await read(source())
 
 
-def test_a_file_that_is_missing_is_named_before_anything_is_read(tmp_path: Path) -> None:
+def test_missing_file_is_named_before_reading(tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match=r"gone\.lp"):
         FilesSource([*written(tmp_path, LINES), tmp_path / "gone.lp"], name="x")

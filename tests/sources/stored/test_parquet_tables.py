@@ -22,7 +22,7 @@ async def lake(directory: Path, *records: Message) -> Path:
 
 
 async def test_metrics_events_and_jobs_are_tables(tmp_path: Path) -> None:
-    """A job is one row, of its start and its stop; text that is no job is none."""
+    """A job is one row, of its start and its stop; invalid JSON makes no row."""
     start = '{"jobId":7,"cluster":"fox","startTime":1740052800,"user":"ann"}'
     stop = start[:-1] + ',"stopTime":1740052860,"jobState":"completed"}'
     await lake(
@@ -41,13 +41,13 @@ async def test_metrics_events_and_jobs_are_tables(tmp_path: Path) -> None:
         assert ask('SELECT job_id, state, "user" FROM jobs').fetchall() == [(7, "completed", "ann")]
 
 
-def test_a_directory_without_files_is_missing_input(tmp_path: Path) -> None:
+def test_directory_without_files_is_missing_input(tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match="no Parquet files"):
         run_query(tmp_path, lambda _: None)
 
 
-async def test_a_query_begins_anew_where_files_went(tmp_path: Path) -> None:
-    """A bridge joins files at any time; one that fails each time is an error in the end."""
+async def test_query_is_repeated_if_files_were_removed(tmp_path: Path) -> None:
+    """A bridge may merge files at any time; a query that fails each time is an error in the end."""
     await lake(tmp_path, metric("m", 1.0, time=NOON, tags=TAGS))
     tried = 0
 
@@ -64,6 +64,6 @@ async def test_a_query_begins_anew_where_files_went(tmp_path: Path) -> None:
         run_query(tmp_path, work)
 
 
-async def test_a_path_with_quotes_is_read(tmp_path: Path) -> None:
+async def test_path_with_quotes_is_read(tmp_path: Path) -> None:
     directory = await lake(tmp_path / "it's", metric("m", 1.0, time=NOON, tags=TAGS))
     assert run_query(directory, lambda connection: connection.execute("FROM samples").fetchall())

@@ -51,7 +51,7 @@ def keys(found: Iterable[JobRuns]) -> list[tuple[int, int]]:
     return [key_of(each.last) for each in found]
 
 
-def test_the_real_files_jobs() -> None:
+def test_assembler_finds_all_jobs_of_real_file() -> None:
     """128 records are 122 jobs and tasks of arrays; three are PE tasks of a job on two nodes."""
     found = runs_of(*read((DATA / "accounting").read_bytes()).records)
     assert len(found) == 125
@@ -67,13 +67,13 @@ def nodes_of(found: JobRuns) -> list[str]:
     return [node.hostname for node in found.nodes]
 
 
-def test_each_task_of_an_array_is_a_job() -> None:
+def test_assembler_returns_job_for_each_array_task() -> None:
     """Three records of one number and three tasks are three jobs."""
     found = runs_of(*(record(task_number=task) for task in (1, 2, 3)))
     assert keys(found) == [(1, 1), (1, 2), (1, 3)]
 
 
-def test_runs_of_one_job_are_one_job() -> None:
+def test_assembler_joins_runs_of_one_job() -> None:
     """It starts with its first run and ends with its last, whatever their submissions."""
     runs = [
         record(begin=10, failed=25, exit_status=99),
@@ -85,7 +85,7 @@ def test_runs_of_one_job_are_one_job() -> None:
     assert (len(found.earlier), found.last.outcome) == (2, "completed")
 
 
-def test_a_lost_node_and_a_failed_start_wait_for_the_run_that_follows() -> None:
+def test_assembler_waits_for_next_run_after_failed_start() -> None:
     """Pseudo records have no times, and make no start."""
     never: dict[str, Any] = {"start_time": None, "end_time": None}
     (found,) = runs_of(record(failed=8, **never), record(failed=25, **never), record())
@@ -94,7 +94,7 @@ def test_a_lost_node_and_a_failed_start_wait_for_the_run_that_follows() -> None:
     assert (alone.start, alone.end, alone.last.outcome) == (0, 0, "start_failed")
 
 
-def test_a_job_that_was_to_run_again_ends_after_the_quiet_time() -> None:
+def test_assembler_ends_rescheduled_job_after_quiet_time() -> None:
     """By the records' times, not by this machine's clock; a deleted job has no further record."""
     assembler = Assembler(quiet=DAY)
     waiting = job(1, failed=30, exit_status=100)
@@ -103,7 +103,7 @@ def test_a_job_that_was_to_run_again_ends_after_the_quiet_time() -> None:
     assert [each.last for each in found if keys([each]) == [(1, 0)]] == [unread(waiting)]
 
 
-def test_a_damaged_time_does_not_end_what_waits() -> None:
+def test_assembler_keeps_waiting_jobs_despite_damaged_time() -> None:
     """A record of the year 2100 does not advance the time beyond tomorrow."""
     assembler = Assembler()
     now = time.time_ns()
@@ -112,8 +112,8 @@ def test_a_damaged_time_does_not_end_what_waits() -> None:
     assert keys(assembler.feed([waiting, damaged])) == [(2, 0)]
 
 
-def test_pe_tasks_join_their_master_even_across_reruns() -> None:
-    """Tasks come first; those of an earlier run do not belong to the next."""
+def test_assembler_joins_pe_tasks_with_their_run() -> None:
+    """Tasks arrive first; tasks of an earlier run do not belong to the next."""
     first = [record(pe_taskid="1.n9", hostname="n9"), record(failed=25, exit_status=99)]
     second = [
         record(begin=30, pe_taskid="1.n2", hostname="n2"),
@@ -125,8 +125,8 @@ def test_pe_tasks_join_their_master_even_across_reruns() -> None:
     assert found.cpu == 15
 
 
-def test_late_and_orphaned_pe_tasks_are_counted() -> None:
-    """A task after its master is late; one whose master never comes is an orphan: no job."""
+def test_assembler_counts_late_and_orphaned_pe_tasks() -> None:
+    """A task after its master is late; one without a master is an orphan and makes no job."""
     left_out = list[str]()
     records = record(1), record(1, pe_taskid="1.n2"), record(2, pe_taskid="1.n2")
     found = runs_of(*records, assembler=Assembler(count=left_out.append))
@@ -134,7 +134,7 @@ def test_late_and_orphaned_pe_tasks_are_counted() -> None:
     assert left_out == ["late", "orphaned"]
 
 
-def test_a_number_that_is_used_again_is_another_job() -> None:
+def test_assembler_separates_jobs_with_reused_number() -> None:
     """Submissions a year apart are of two jobs, also where the first one was to run again."""
     old = job(7, failed=25, exit_status=99)
     later = NOW + 365 * DAY
@@ -143,20 +143,20 @@ def test_a_number_that_is_used_again_is_another_job() -> None:
     assert [(each.last, each.earlier) for each in found] == [(unread(old), ()), (new, ())]
 
 
-def test_the_same_content_is_another_record_and_the_same_place_is_not() -> None:
-    """Identity is file and offset: equal lines are legitimate, the same line again is not."""
+def test_assembler_identifies_record_by_file_and_offset() -> None:
+    """Lines with equal content are distinct records; the same line read again is a repetition."""
     left_out = list[str]()
     records = [record(origin=Origin("f", offset)) for offset in (0, 10, 0, 10)]
     assert len(runs_of(*records, assembler=Assembler(count=left_out.append))) == 2
     assert left_out == ["repeated", "repeated"]
 
 
-def test_intermediate_records_are_left_out() -> None:
-    """exit_status -1 holds only what was used since midnight."""
+def test_assembler_drops_intermediate_records() -> None:
+    """Records with exit_status -1 contain only the usage since midnight."""
     assert len(runs_of(record(exit_status=-1, reported=NOW), record())) == 1
 
 
-def test_no_more_is_held_than_asked_for() -> None:
+def test_assembler_returns_oldest_job_beyond_maximum() -> None:
     """Beyond the maximum, the job that waited longest is returned as it is."""
     assembler = Assembler(maximum=3)
     waiting = [job(number, failed=25, exit_status=99) for number in range(10)]
@@ -177,8 +177,8 @@ runs = st.builds(
 
 
 @given(st.lists(runs, max_size=30))
-def test_no_record_is_lost(records: list[Accounting]) -> None:
-    """Each record that is no PE task is in exactly one job; the others are there or counted."""
+def test_assembler_loses_no_record(records: list[Accounting]) -> None:
+    """Each record other than a PE task is in exactly one job; PE tasks are in one or counted."""
     numbered = [
         msgspec.structs.replace(each, job_name=str(number)) for number, each in enumerate(records)
     ]
@@ -191,17 +191,17 @@ def test_no_record_is_lost(records: list[Accounting]) -> None:
 
 @settings(max_examples=30)
 @given(st.lists(st.lists(runs, max_size=8), max_size=5))
-def test_a_process_that_ends_between_records_makes_no_difference(
+def test_assembler_continues_from_state_after_restart(
     tmp_path_factory: pytest.TempPathFactory, lives: list[list[Accounting]]
 ) -> None:
-    """The state outlives the process: the same jobs come, in the same order."""
+    """The same jobs are returned in the same order."""
     path = str(tmp_path_factory.mktemp("jobs") / "state")
     found = []
     for records in lives:
         state = StateStore(path)
         assembler = Assembler(state=state)
         state.open()
-        assembler.recall()
+        assembler.load()
         found += [bare(each) for each in assembler.feed(job_of(r, "fox") for r in records)]
         state.commit(is_durable=False)
         del state, assembler

@@ -18,14 +18,14 @@ from tests.formats.gridengine.accounting_samples import DATA, SAMPLES
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_records_travel_as_events_over_the_wire(name: str) -> None:
+def test_record_survives_round_trip_as_event(name: str) -> None:
     """Record, event, line, event, record: the same record with its origin."""
     records = read((DATA / name).read_bytes(), file="0f").records
     wire = encode([to_event(each, cluster="c", hostname="h") for each in records], precision="auto")
     assert [from_event(message) for message in decode(wire)] == records
 
 
-def test_the_time_is_the_records_end_or_the_latest_known() -> None:
+def test_event_has_end_or_latest_known_time() -> None:
     """End, then report, start and submission; a record without any has no time."""
     times = {"submission_time": 1, "start_time": 2, "reported": 3, "end_time": 4}
     record = Accounting(job_number=1)
@@ -37,7 +37,7 @@ def test_the_time_is_the_records_end_or_the_latest_known() -> None:
     assert to_event(Accounting(job_number=1), cluster="c").time is None
 
 
-def test_the_host_is_the_records_or_the_one_given() -> None:
+def test_event_has_host_of_record_or_caller() -> None:
     """A job that never ran has no host; its event has the one the caller names, or none."""
     ran, waiting = Accounting(job_number=1, hostname="n1"), Accounting(job_number=2)
     assert to_event(ran, cluster="c", hostname="h").tags["hostname"] == "n1"
@@ -45,12 +45,12 @@ def test_the_host_is_the_records_or_the_one_given() -> None:
     assert "hostname" not in to_event(waiting, cluster="c").tags
 
 
-def test_texts_that_a_tag_cannot_hold_are_escaped() -> None:
+def test_event_escapes_texts_invalid_in_tags() -> None:
     """Line feeds and a backslash at the end are written as in URLs."""
     assert (tag("n1"), tag("a\nb"), tag("a\\")) == ("n1", "a%0Ab", "a%5C")
 
 
-def test_other_messages_are_not_records() -> None:
+def test_decoder_ignores_other_messages() -> None:
     """Only events of this class and function are."""
     assert is_event(to_event(Accounting(job_number=1), cluster="c"))
     tags = {"cluster": "c", "type": "node"}
@@ -67,8 +67,8 @@ def test_other_messages_are_not_records() -> None:
          "origin: Expected `object`"),
     ],
 )  # fmt: skip
-def test_a_payload_that_is_no_record_is_named(payload: str, why: str) -> None:
-    """Anything else in such an event is an error that says what is wrong."""
+def test_decoder_rejects_invalid_payload(payload: str, why: str) -> None:
+    """The error names the reason."""
     with pytest.raises(DataError, match=why):
         from_event(event("accounting", "record", payload, time=1, tags={"cluster": "c"}))
 
@@ -86,7 +86,7 @@ logs = st.builds(
 
 
 @given(logs)
-def test_a_line_survives_the_wire(log: JobLog) -> None:
+def test_line_survives_round_trip_as_event(log: JobLog) -> None:
     """Whatever its texts; bytes that are not UTF-8 become U+FFFD."""
     lines = decode(encode([to_event(log, cluster="fox")], precision="auto"))
     assert lines.rejected == []

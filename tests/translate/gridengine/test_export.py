@@ -1,7 +1,4 @@
-"""Accounting in other forms: every record is in each of them.
-
-In Sonar's envelopes the specification's rules hold, and the values.
-"""
+"""Export of accounting: every record is in each format; Sonar's envelopes are valid."""
 
 import csv
 import io
@@ -42,24 +39,24 @@ def converted(payload: bytes, to: Format, *, command_line: bool = False) -> tupl
     return target.getvalue(), [bad.reason for bad in (*reading.rejected, *left_out)]
 
 
-def test_grid_engines_own_formats() -> None:
-    """The classic file comes out as it went in; as JSON it holds the same records."""
+def test_export_reproduces_classic_file() -> None:
+    """The classic file is reproduced byte for byte; as JSON it has the same records."""
     assert converted(CLASSIC, "classic") == (CLASSIC, [])
     lines, _ = converted(CLASSIC, "json")
     same = [(r.job_number, r.usage, r.end_time) for r in read(CLASSIC).records]
     assert [(r.job_number, r.usage, r.end_time) for r in read(lines).records] == same
 
 
-def test_a_record_that_a_format_cannot_carry_is_left_out_and_told() -> None:
-    """A colon in a name cannot stand in the classic format; its neighbours are written."""
+def test_export_returns_records_that_format_cannot_represent() -> None:
+    """A colon in a name is impossible in the classic format; other records are written."""
     payload = JSONL.replace(b'"job_name":"exit3"', b'"job_name":"a:b"')
     lines, reasons = converted(payload, "classic")
     assert len(read(lines).records) == 23
-    assert reasons == ["job 1002: job_name is 'a:b': it ends the field"]
+    assert reasons == ["job 1002: job_name has a colon or line end: 'a:b'"]
 
 
 @pytest.mark.parametrize("to", sorted(set(FORMATS) - {"classic", "parquet"}))
-def test_text_is_utf_8_in_every_format_but_grid_engines_own(to: Format) -> None:
+def test_export_writes_utf_8_in_all_formats_but_classic(to: Format) -> None:
     """Cells of before 2010 have Latin-1: such a byte becomes U+FFFD, or ``%E9`` in a tag."""
     fields = CLASSIC.splitlines()[4].split(b":")
     fields[2] = fields[4] = b"caf\xe9"
@@ -69,7 +66,7 @@ def test_text_is_utf_8_in_every_format_but_grid_engines_own(to: Format) -> None:
     assert written.decode("utf-8", "strict")
 
 
-def test_tables_have_a_row_for_each_record() -> None:
+def test_table_has_row_for_each_record() -> None:
     """CSV and Parquet have the columns of the table, and its values."""
     text, _ = converted(CLASSIC, "csv")
     rows = list(csv.DictReader(io.StringIO(text.decode())))
@@ -79,8 +76,8 @@ def test_tables_have_a_row_for_each_record() -> None:
     assert table.equals(from_records(read(JSONL).records))
 
 
-def test_tables_keep_custom_usage_and_unknown_keys() -> None:
-    """What has no column is JSON in one: nothing of a record is lost."""
+def test_table_keeps_custom_usage_and_unknown_keys() -> None:
+    """They are JSON in one column: nothing of a record is lost."""
     custom = b'"usage":{"sensors":{"energy":7.5,"host":"n1"},"rusage":{"ru_custom":3},'
     payload = JSONL.split(b"\n")[1].replace(b'"usage":{', custom).replace(b"{", b'{"site":[1],', 1)
     (record,) = read(payload).records
@@ -95,7 +92,7 @@ def test_tables_keep_custom_usage_and_unknown_keys() -> None:
     assert converted(CLASSIC, "csv")[0].splitlines()[1].endswith(b",,")
 
 
-def test_jobs_in_line_protocol_and_sonar() -> None:
+def test_export_writes_events_metrics_and_envelope() -> None:
     """Two events and the metrics for each job that ran, an envelope for all."""
     events, _ = converted(CLASSIC, "events")
     assert len(decode(events)) == 2 * 125
@@ -113,7 +110,7 @@ def test_jobs_in_line_protocol_and_sonar() -> None:
     text=st.binary(max_size=6) | st.sampled_from([b"\\ud800", b"\\udce9", b"\\n", b"\xed\xa0\x80"]),
     key=st.sampled_from(["job_name", "owner", "hostname", "category", "project"]),
 )
-def test_any_text_can_be_written_or_is_refused(to: Format, text: bytes, key: str) -> None:
+def test_export_writes_or_rejects_any_text(to: Format, text: bytes, key: str) -> None:
     """Bytes that are not UTF-8 are kept in the classic format and U+FFFD in the others."""
     line = JSONL.split(b"\n")[1]
     payload = re.sub(
@@ -125,8 +122,8 @@ def test_any_text_can_be_written_or_is_refused(to: Format, text: bytes, key: str
 
 
 @pytest.mark.parametrize("to", FORMATS)
-def test_the_command_line_is_kept_back_unless_asked_for(to: Format) -> None:
-    """No format shows it by itself; bad lines are told whatever is written."""
+def test_export_omits_command_line_by_default(to: Format) -> None:
+    """Bad lines are reported in full in every format."""
     payload = (DATA / "derived/derived-malformed.jsonl").read_bytes()
     written, reasons = converted(payload, to)
     assert b"sleep 3" not in written
@@ -146,13 +143,13 @@ def sonar(*found: JobRuns) -> tuple[SlurmJob, ...]:
 
 
 @pytest.mark.parametrize("name", ["accounting", "derived.jsonl", "reporting.head"])
-def test_every_sample_keeps_the_specification(name: str) -> None:
+def test_sonar_export_conforms_to_specification(name: str) -> None:
     """No rule of the specification is broken, and each job and PE task has its record."""
     found = runs_of(*read((DATA / name).read_bytes()).records)
     assert len(sonar(*found)) == sum(1 + len(runs.tasks) for runs in found)
 
 
-def test_units_and_words_are_sonars() -> None:
+def test_sonar_export_uses_sonar_units_and_states() -> None:
     """Minutes, kilobytes, TRES and Slurm's states."""
     master = job(
         7, task_number=2, slots=4, granted_pe="mpi", hostname="n1.x", failed=37, exit_status=137,
@@ -175,7 +172,7 @@ def test_units_and_words_are_sonars() -> None:
     assert (task.job_step, task.nodes) == ("1.n2", ("n2",))
 
 
-def test_a_job_that_never_began_is_pending_without_times() -> None:
-    """It is pending, without made-up times."""
+def test_sonar_export_has_pending_job_without_times() -> None:
+    """Times are not made up."""
     (found,) = sonar(JobRuns(job(failed=8, start_time=None, end_time=None)))
     assert (found.job_state, found.start_time, found.end_time) == ("PENDING", "", "")

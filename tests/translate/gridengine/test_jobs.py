@@ -1,4 +1,4 @@
-"""Job events: what cc-backend accepts, key by key, and never a start twice."""
+"""Job events: accepted by cc-backend, key by key, and no start twice."""
 
 import json
 from datetime import UTC
@@ -38,7 +38,7 @@ START_KEYS = {
     "resources": list, "metaData": dict, "arrayJobId": int, "requestedMemory": int, "jobState": str,
     "tags": list,
 }  # fmt: skip
-"""What ``schema.Job`` of cc-lib knows, as Go decodes it with DisallowUnknownFields."""
+"""Keys of cc-lib's ``schema.Job``, as Go decodes it with DisallowUnknownFields."""
 STOP_KEYS = {"jobId": int, "cluster": str, "startTime": int, "stopTime": int, "jobState": str}
 STATES = {
     "boot_fail", "cancelled", "completed", "deadline", "failed", "node_fail", "out_of_memory",
@@ -83,7 +83,7 @@ def translated(records: list[Accounting], **options: Any) -> list[Message]:
 
 
 @pytest.mark.parametrize("name", ["accounting", "derived.jsonl", "reporting.head"])
-def test_cc_backend_accepts_every_event_of_the_samples(name: str) -> None:
+def test_events_of_samples_are_valid_for_cc_backend(name: str) -> None:
     """Known keys of the right types, one start for each job, each stopped after it."""
     backend = Backend()
     found = translated(read((DATA / name).read_bytes(), file=name).records)
@@ -94,7 +94,7 @@ def test_cc_backend_accepts_every_event_of_the_samples(name: str) -> None:
     assert decode(encode(found, precision="auto")).rejected == []
 
 
-def test_a_start_says_what_is_known() -> None:
+def test_start_has_all_known_keys() -> None:
     """Every key of a parallel job with limits, from its records."""
     master = job(
         77, task_number=3, granted_pe="mpi", slots=4, qname="all.q", project="astro",
@@ -124,8 +124,8 @@ def test_a_start_says_what_is_known() -> None:
     assert (start.time, stop.time) == (NOW + SECOND, NOW + 20 * SECOND)
 
 
-def test_the_command_line_is_kept_back_unless_asked_for() -> None:
-    """It may hold secrets."""
+def test_event_omits_command_line_by_default() -> None:
+    """It may contain secrets."""
     runs = JobRuns(job(submit_cmd_line="qsub -v TOKEN=x"))
     silent = "".join(str(m.value) for m in events(runs, Mapping(cluster="fox")))
     reported = "".join(
@@ -150,19 +150,19 @@ def test_the_command_line_is_kept_back_unless_asked_for() -> None:
         ({"failed": 26}, "failed"),
     ],
 )
-def test_outcomes_have_cc_backends_words(known: dict[str, Any], state: str) -> None:
+def test_outcomes_map_to_cc_backend_states(known: dict[str, Any], state: str) -> None:
     """Before OCS 9.1.2 qdel is SIGKILL where no limit was requested."""
     assert state_of(record(**known)) == state
 
 
-def test_a_job_that_never_began_is_no_event_and_no_metric() -> None:
+def test_job_that_never_started_has_no_events_or_metrics() -> None:
     """A record without times makes nothing."""
     runs = JobRuns(job(failed=8, start_time=None, end_time=None))
     assert list(events(runs, Mapping(cluster="fox"))) == []
     assert list(metrics(runs, Mapping(cluster="fox"))) == []
 
 
-def test_a_run_after_the_end_is_a_job_of_its_own() -> None:
+def test_run_after_end_is_separate_job() -> None:
     """A late run, or a job number used again; the same run again, as two equal lines, is not."""
     begins = (10, 1000, 90_000, 90_000)
     records = [record(begin=b, origin=Origin("f", at)) for at, b in enumerate(begins)]
@@ -175,7 +175,7 @@ def running(name: str) -> dict[int, Job]:
     return {job.id: job for job in running_jobs(shares, "fox")}
 
 
-def test_shares_of_a_running_job_come_together() -> None:
+def test_running_jobs_joins_shares_of_job() -> None:
     """Nodes, the master's first, and slots."""
     found = running("qstat-g-t.xml")
     assert found[92] == Job(
@@ -186,8 +186,8 @@ def test_shares_of_a_running_job_come_together() -> None:
     assert (found[103000001].array_id, found[103000001].array_task) == (103, 1)
 
 
-def test_qhost_lists_the_jobs_of_qstat() -> None:
-    """Both programs were asked at the same moment of the same cell."""
+def test_qhost_lists_same_jobs_as_qstat() -> None:
+    """Both outputs were captured at the same time in the same cell."""
     by_host, by_job = running("qhost-j-q-F.xml"), running("qstat-g-t.xml")
     both = by_host.keys() & by_job.keys()
     assert len(both) >= 3
@@ -197,7 +197,7 @@ def test_qhost_lists_the_jobs_of_qstat() -> None:
         assert set(one.nodes) == set(other.nodes)
 
 
-def test_what_runs_now_can_start_too() -> None:
+def test_running_jobs_make_valid_starts() -> None:
     """Each job that qstat lists makes a start that cc-backend accepts, with all its nodes."""
     backend = Backend()
     for each in running("qstat-g-t.xml").values():
@@ -206,7 +206,7 @@ def test_what_runs_now_can_start_too() -> None:
     assert (103000001, "fox") in backend.running
 
 
-def test_a_live_start_gets_its_stop_only() -> None:
+def test_job_with_live_start_has_only_stop() -> None:
     """The stop has the start that another source sent; a job without one has both."""
     live = record(92, hostname="n1")
     share = Share(
@@ -222,10 +222,10 @@ def test_a_live_start_gets_its_stop_only() -> None:
     backend = Backend()
     for message in [start, *found]:
         backend.take(message)
-    assert list(translator.feed(found)) == []  # as they come back on the bus
+    assert list(translator.feed(found)) == []  # as received again on the bus
 
 
-def test_metrics_of_a_finished_job() -> None:
+def test_finished_job_has_metrics() -> None:
     """One of each, with the time of its end and tags to group by."""
     usage = {
         "rusage": {"ru_wallclock": 10, "ru_maxrss": 7},
@@ -245,7 +245,7 @@ def test_metrics_of_a_finished_job() -> None:
     assert all(message.problems() == [] for message in found.values())
 
 
-def test_what_is_no_accounting_passes_through() -> None:
+def test_translator_passes_other_messages() -> None:
     """Other messages pass unchanged; an event that cannot be read is refused."""
     tags = {"hostname": "n1", "type": "node"}
     other = metric("cpu_load", 1.0, time=1, tags=tags)
@@ -267,8 +267,8 @@ texts = st.text(max_size=6) | st.just("caf\udce9")
         exit_status=st.integers(0, 255), failed=st.integers(0, 101),
     )
 )  # fmt: skip
-def test_any_texts_make_events_that_can_be_sent(each: Accounting) -> None:
-    """Whatever a record holds, cc-backend accepts the events and they can be encoded."""
+def test_events_can_be_encoded_for_any_texts(each: Accounting) -> None:
+    """Whatever a record contains, cc-backend accepts the events."""
     backend = Backend()
     runs = JobRuns(job_of(each, "fox"))
     found = list(events(runs, Mapping(cluster="fox")))
@@ -278,7 +278,7 @@ def test_any_texts_make_events_that_can_be_sent(each: Accounting) -> None:
     assert decode(wire).rejected == []
 
 
-def test_a_record_without_any_time_is_sent_with_one() -> None:
+def test_record_without_time_is_sent_with_latest_time() -> None:
     """OCS writes only zeros for a run that never started; cc-backend drops what follows a 0."""
     times: dict[str, Any] = {"submission_time": None, "start_time": None, "end_time": None}
     never = record(2, failed=8, **times)

@@ -54,8 +54,8 @@ def reported(messages: Any) -> list[tuple[str, int, int]]:
 BEGIN = NOW // SECOND
 
 
-def test_a_job_starts_when_it_is_sent_and_once() -> None:
-    """By ``sent`` or ``delivered``, whichever comes first; the stop has the same start."""
+def test_translator_sends_start_once_from_job_log() -> None:
+    """By ``sent`` or ``delivered``, whichever is first; the stop has the same start."""
     translator, backend = translator_of(), Backend()
     first = translator.feed(to_lines([line("sent", at=9), line("delivered", at=11)]))
     assert reported(first) == [("start_job", 1, BEGIN + 9)]
@@ -69,7 +69,7 @@ def test_a_job_starts_when_it_is_sent_and_once() -> None:
 
 
 @pytest.mark.parametrize(("sub_cluster", "count"), [("", 1), ("main", 0)])
-def test_a_start_without_a_node_is_warned_about_once(
+def test_translator_warns_once_of_start_without_node(
     sub_cluster: str, count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """cc-backend finds the subcluster by the nodes, and refuses a job where it cannot."""
@@ -78,7 +78,7 @@ def test_a_start_without_a_node_is_warned_about_once(
     assert caplog.text.count("sub_cluster is configured") == count
 
 
-def test_a_start_that_is_read_after_the_end_makes_nothing() -> None:
+def test_translator_ignores_start_read_after_end() -> None:
     """The two files are written at different times."""
     translator = translator_of()
     assert reported(translator.feed(to_lines(accounting(record(begin=10))))) == [
@@ -88,7 +88,7 @@ def test_a_start_that_is_read_after_the_end_makes_nothing() -> None:
     assert list(translator.feed(to_lines([line("sent", at=9), line("delivered", at=10)]))) == []
 
 
-def test_a_job_that_runs_again_has_one_start_and_one_stop() -> None:
+def test_translator_sends_one_start_and_stop_of_rescheduled_job() -> None:
     """The start of its first run, from either file, and the stop of its last."""
     translator = translator_of()
     failed = record(begin=10, failed=25, exit_status=99)
@@ -101,7 +101,7 @@ def test_a_job_that_runs_again_has_one_start_and_one_stop() -> None:
     ]
 
 
-def test_a_start_that_failed_is_stopped_too() -> None:
+def test_translator_stops_job_whose_start_failed() -> None:
     """No run of it has a time: it ended when it began, once the job is deleted."""
     translator = translator_of()
     never = record(failed=8, start_time=None, end_time=None)
@@ -119,8 +119,8 @@ def test_a_start_that_failed_is_stopped_too() -> None:
 
 @pytest.mark.parametrize("task", [0, 3])
 @pytest.mark.parametrize("comes", ["before", "after"])
-def test_a_deleted_job_does_not_wait_for_days(task: int, comes: str) -> None:
-    """When other records have come for ten minutes more, whichever file is read first."""
+def test_translator_stops_deleted_job_after_settle_time(task: int, comes: str) -> None:
+    """After ten more minutes of other records, whichever file is read first."""
     translator = translator_of()
     waiting = accounting(record(begin=10, task_number=task, failed=25, exit_status=99))
     deleted = [line("deleted", at=30, task=-1 if comes == "after" else task)]
@@ -135,14 +135,14 @@ def test_a_deleted_job_does_not_wait_for_days(task: int, comes: str) -> None:
     assert {each[1] for each in reported(found)} == {3, name}
 
 
-def test_only_what_is_asked_for_is_sent() -> None:
-    """Lines and records pass, each once; without ``events`` there is no start."""
+def test_translator_sends_only_configured_output() -> None:
+    """Lines and records pass, each once; without ``events`` starts are omitted."""
     translator = translator_of(emit=["records"])
     each, begun = accounting(record(origin=Origin("f", 0))), line("sent")
     assert list(translator.feed(to_lines([begun, *each, *each]))) == [begun, *each]
 
 
-def test_a_line_that_cannot_be_read_is_refused() -> None:
+def test_translator_rejects_unreadable_line() -> None:
     """It becomes a dead letter, and the others are read."""
     translator = translator_of()
     broken = msgspec.structs.replace(line("sent"), value="{}")
@@ -164,7 +164,7 @@ def real_messages() -> list[Message]:
 REAL = real_messages()
 
 
-def test_the_real_jobs_start_live_and_cc_backend_accepts_them() -> None:
+def test_translator_sends_valid_live_starts_of_real_jobs() -> None:
     """Every ``sent`` of the sample makes a start; every job that ended stops."""
     backend = Backend()
     for message in translator_of().feed(decode(encode(REAL, precision="auto"))):
@@ -178,9 +178,9 @@ def test_the_real_jobs_start_live_and_cc_backend_accepts_them() -> None:
 
 
 class Bridge:
-    """A source that repeats, the translator and a sink; it may die between any two steps.
+    """A repeating source, the translator and a sink; it may be killed between any two steps.
 
-    Records come from the bus if it is `live`, else from a source in the same process.
+    Records arrive from the bus if it is `live`, else from a source in the same process.
     """
 
     def __init__(self, state: Path, batches: list[list[Message]], *, live: bool) -> None:
@@ -206,7 +206,7 @@ class Bridge:
             if is_last and dies == "before it acknowledges":
                 return
             self.acknowledged += 1
-        assert list(translator.flush()) == []  # what waits is kept
+        assert list(translator.flush()) == []  # waiting records are kept
 
 
 def read_jobs(messages: list[Message]) -> Jobs:
@@ -230,7 +230,7 @@ deaths = st.lists(
 
 @settings(max_examples=10)
 @given(deaths, st.integers(5, 60), st.booleans())
-def test_a_bridge_that_dies_writes_what_one_does_that_does_not(
+def test_translator_output_is_unaffected_by_crashes(
     tmp_path_factory: pytest.TempPathFactory, dies: list[tuple[str, int]], size: int, live: bool
 ) -> None:
     """Every event once; where it dies before the commit, the same bytes again."""
@@ -252,8 +252,8 @@ def key(message: Message) -> bytes:
     return encode([message], precision="auto")
 
 
-def test_batches_that_come_in_another_order_after_a_crash_change_nothing(tmp_path: Path) -> None:
-    """A start that was made is not made again with other nodes."""
+def test_translator_repeats_no_start_if_batches_are_reordered_after_crash(tmp_path: Path) -> None:
+    """A start that was sent is not sent again with other nodes."""
     site = Site(cluster="fox", hostname="master")
     begun = msgspec.structs.replace(line("sent"), value=_at(line("sent"), "r", 0))
     ended = accounting(record(begin=10, origin=Origin("a", 0)))
@@ -272,7 +272,7 @@ def _at(message: Message, file: str, offset: int) -> str:
     return json.dumps({**payload, "origin": {"file": file, "offset": offset}})
 
 
-def test_a_stop_that_is_held_back_is_sent_at_the_end_and_after_a_crash(tmp_path: Path) -> None:
+def test_translator_sends_held_stop_at_end_and_after_crash(tmp_path: Path) -> None:
     """It is in the state, and its feed is not committed before it was written."""
     options: dict[str, Any] = {
         "site": SITE,
@@ -298,15 +298,15 @@ def test_a_stop_that_is_held_back_is_sent_at_the_end_and_after_a_crash(tmp_path:
     assert list(AccountingJobs(**options).feed(to_lines([]))) == []
 
 
-def test_a_stop_names_the_partition() -> None:
+def test_stop_names_partition() -> None:
     """cc-energy-manager ignores one without; the start from the reporting file has none yet."""
     start, stop = translator_of().feed(to_lines([line("sent"), *accounting(record(qname="all.q"))]))
     assert (start.tags.get("partition"), stop.tags["partition"]) == (None, "all.q")
     assert stop.tags["hostname"] == "n1"
 
 
-def test_records_that_are_left_out_are_counted() -> None:
-    """Where a scrape of /metrics finds them, by reason."""
+def test_dropped_records_are_counted_by_reason() -> None:
+    """They appear in /metrics."""
     telemetry = Telemetry()
     translator = AccountingJobs(site=SITE, live=True, telemetry=telemetry)
     both = accounting(record(begin=10, origin=Origin("f", 0)))

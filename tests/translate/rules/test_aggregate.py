@@ -47,16 +47,14 @@ THREADS = [hwthread(0, 1.5), hwthread(1, 2.5), hwthread(2, 4.0), hwthread(3, 0.0
     ("function", "expected"),
     [("sum", 8.0), ("min", 0.0), ("max", 4.0), ("mean", 2.0), ("count", 4)],
 )
-def test_the_node_says_what_its_hardware_threads_say_together(
-    function: str, expected: float
-) -> None:
-    """The same metric, moment and tags, but for type and number, at the end of the batch."""
+def test_aggregate_sums_hardware_threads_of_node(function: str, expected: float) -> None:
+    """The aggregate has the same name, time and tags, except type and number, after the batch."""
     assert made(THREADS, function=function) == [
         Message("flops_any", {"hostname": "a", "type": "node"}, expected, 10)
     ]
 
 
-def test_each_socket_says_what_its_own_parts_say() -> None:
+def test_aggregate_sums_parts_of_each_socket() -> None:
     """By the topology; hardware threads and NUMA domains alike."""
     tags = {"hostname": "a", "type": "socket"}
     assert made(THREADS, per="socket", topology=TOPOLOGY) == [
@@ -66,13 +64,13 @@ def test_each_socket_says_what_its_own_parts_say() -> None:
     domains = [(m.tags["type-id"], m.value) for m in made(THREADS, per="memoryDomain",
                                                           topology=TOPOLOGY)]  # fmt: skip
     assert domains == [("0", 1.5), ("1", 2.5), ("2", 4.0)]
-    card = metric("p", 3, time=10, tags={"type": "accelerator", "type-id": "00000000:C1:00.0"})
-    (whole,) = made([card], of="accelerator", per="socket", topology=TOPOLOGY)
+    gpu = metric("p", 3, time=10, tags={"type": "accelerator", "type-id": "00000000:C1:00.0"})
+    (whole,) = made([gpu], of="accelerator", per="socket", topology=TOPOLOGY)
     assert (whole.tags, whole.value) == ({"type": "socket", "type-id": "1"}, 3)
 
 
-def test_what_differs_in_more_than_its_number_is_not_mixed() -> None:
-    """Neither metrics nor nodes nor other tags nor moments; one late value has its own sum."""
+def test_aggregate_separates_metrics_nodes_tags_and_times() -> None:
+    """A late value has a sum of its own."""
     records = [
         hwthread(0, 1.0),
         hwthread(1, 1.0, "clock"),
@@ -93,7 +91,7 @@ def test_what_differs_in_more_than_its_number_is_not_mixed() -> None:
     ]
 
 
-def test_only_numbers_of_metrics_count() -> None:
+def test_aggregate_counts_only_numbers_of_metrics() -> None:
     """Texts, booleans, other fields and other types are not parts."""
     others = [
         Message("flops_any", hwthread(1, 1.0).tags, "x", 10),
@@ -106,10 +104,10 @@ def test_only_numbers_of_metrics_count() -> None:
     assert whole.value == 1.5
 
 
-def test_a_metric_that_is_measured_for_the_whole_is_never_replaced(
+def test_aggregate_never_replaces_measured_metric(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The log says so once; under another name both are there."""
+    """This is logged once; under another name both exist."""
     node = metric("flops_any", 99.0, time=10, tags={"hostname": "a", "type": "node"})
     with caplog.at_level(logging.WARNING):
         rule = Aggregate(function="sum", of="hwthread", per="node")
@@ -124,7 +122,7 @@ def test_a_metric_that_is_measured_for_the_whole_is_never_replaced(
     assert made([earlier, *THREADS])[0].value == 8.0
 
 
-def test_metrics_go_into_one_where_the_name_says_no_star() -> None:
+def test_aggregate_joins_metrics_without_star_in_name() -> None:
     """Power of processors and memory, for example."""
     sockets = [
         metric(name, value, time=10, tags={"type": "socket", "type-id": number})
@@ -137,14 +135,14 @@ def test_metrics_go_into_one_where_the_name_says_no_star() -> None:
     assert made(sockets, of="socket", names=["cpu_*"])[0].value == 185
 
 
-def test_fewer_parts_than_asked_for_make_no_aggregate() -> None:
+def test_aggregate_requires_minimum_of_parts() -> None:
     """Available parts are aggregated; `minimum` requires a number of them."""
     assert made(THREADS[:3], minimum=4) == []
     assert made(THREADS[:3], minimum=3)[0].value == 8.0
     assert made(THREADS[:1])[0].value == 1.5
 
 
-def test_a_part_that_the_topology_does_not_know_is_left_out_and_the_log_says_so(
+def test_aggregate_omits_and_logs_part_missing_in_topology(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A processor that was added later has no known socket."""
@@ -157,7 +155,7 @@ def test_a_part_that_the_topology_does_not_know_is_left_out_and_the_log_says_so(
     }
 
 
-def test_a_count_has_no_unit() -> None:
+def test_count_has_no_unit() -> None:
     """Other aggregates keep the unit of their parts."""
     parts = [hwthread(0, 1.0, unit="MHz"), hwthread(1, 2.0, unit="MHz")]
     assert made(parts, function="max")[0].tags["unit"] == "MHz"
@@ -169,8 +167,8 @@ def device(number: str, value: float, name: str = "net_bytes_in", **tags: str) -
     return metric(name, value, time=10, tags=tags)
 
 
-def test_devices_are_aggregated_over_stype() -> None:
-    """What differs in stype and stype-id only; the aggregate keeps type and all other tags."""
+def test_aggregate_joins_devices_over_stype() -> None:
+    """Parts differ in stype and stype-id only; the aggregate keeps type and all other tags."""
     socket = {"type": "socket", "type-id": "1"}
     records = [
         device("eth0", 1),
@@ -202,8 +200,8 @@ def held(**options: Any) -> tuple[Aggregate, list[float]]:
     return rule, now
 
 
-def test_parts_of_several_batches_are_aggregated_together_where_it_waits() -> None:
-    """A node's sample may come in several messages; a part that comes twice counts once."""
+def test_aggregate_with_hold_joins_parts_of_several_batches() -> None:
+    """A node's sample may arrive in several messages; a repeated part counts once."""
     rule, now = held()
     assert list(rule.feed(to_lines([device("eth0", 1)]))) == [device("eth0", 1)]
     assert rule.oldest_held() == 1
@@ -219,7 +217,7 @@ def test_parts_of_several_batches_are_aggregated_together_where_it_waits() -> No
     assert rule.oldest_held() is None
 
 
-def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_aggregate_sends_oldest_beyond_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond a number of aggregates the oldest are sent early."""
     monkeypatch.setattr("ccpipe.translate.rules.aggregate._MAX_HELD", 10)
     rule, _ = held()
@@ -235,8 +233,8 @@ FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 
 
 @given(st.lists(INTEGERS, min_size=1) | st.lists(UINTS, min_size=1))
-def test_integers_are_added_up_exactly(values: list[int]) -> None:
-    """Of their own type as long as 64 bits hold the sum; a mean is rounded once."""
+def test_aggregate_adds_integers_exactly(values: list[int]) -> None:
+    """The sum has their type if it fits into 64 bits; a mean is rounded once."""
     parts = [hwthread(number, value) for number, value in enumerate(values)]
     (total,) = made(parts)
     assert total.value == sum(values) or type(total.value) is float
@@ -255,7 +253,7 @@ def test_integers_are_added_up_exactly(values: list[int]) -> None:
 @example([2.0**1023, math.nextafter(2.0**1023, 0), 2**62, -4.9896007738368e291], "sum")
 @example([1e308, 1e308, -1e308], "mean")
 @example([1e308, 1e308], "sum")
-def test_sums_do_not_depend_on_the_order_of_the_parts(values: list[float], function: str) -> None:
+def test_sum_is_independent_of_order(values: list[float], function: str) -> None:
     """Floats are added up without rounding in between; only an infinite sum is left out."""
     parts = [hwthread(number, value) for number, value in enumerate(values)]
     there = [message.value for message in made(parts, function=function)]
@@ -266,7 +264,7 @@ def test_sums_do_not_depend_on_the_order_of_the_parts(values: list[float], funct
             float(sum(Fraction(float(value)) for value in values))
 
 
-def test_columns_get_their_aggregates_after_their_rows() -> None:
+def test_aggregate_follows_rows_of_columns() -> None:
     """The decoded rows are encoded with them; their old bytes do not pass through."""
     lines = decode(
         b"m,hostname=a,type=hwthread,type-id=0 value=1i 1740027951\n"
@@ -281,27 +279,27 @@ def test_columns_get_their_aggregates_after_their_rows() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"per": "socket"}, "per: the topology does not say which socket a hwthread belongs to"),
-        ({"per": "llc", "topology": TOPOLOGY}, "does not say which llc a hwthread"),
+        ({"per": "socket"}, "per: the topology does not assign each hwthread to a socket"),
+        ({"per": "llc", "topology": TOPOLOGY}, "does not assign each hwthread to a llc"),
         ({"of": "socket", "per": "memoryDomain", "topology": TOPOLOGY},
          "per: socket 0 is in more than one memoryDomain"),
         ({"per": None}, "per: is missing"),
         ({"of": "stype"}, 'per: cannot be used with of = "stype"'),
-        ({"of": "socket", "per": "socket"}, "per: a socket is no part of a socket"),
+        ({"of": "socket", "per": "socket"}, "per: a socket is not part of a socket"),
         ({"name": ""}, "name: '' cannot be a name"),
         ({"function": "median"}, "function: .*'median'"),
         ({"of": "node"}, "of: .*'node'"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_aggregated_is_refused(options: dict[str, Any], reason: str) -> None:
-    """A bridge knows no node's topology; the error says where to get it."""
+def test_aggregate_rejects_invalid_configuration(options: dict[str, Any], reason: str) -> None:
+    """A bridge does not know a node's topology; the error names where to get it."""
     options = {"function": "sum", "of": "hwthread", "per": "node", **options}
     with pytest.raises(ConfigError, match=rf"^r\.toml: translate\[0\].*{reason}"):
         construct(Aggregate, options, where="r.toml", path="translate[0]", context={})
 
 
-def test_one_that_waits_for_parts_must_see_all_of_a_node() -> None:
-    """Of one batch alone it needs nothing: then any process may have any batch."""
+def test_aggregate_with_hold_requires_all_messages_of_node() -> None:
+    """Without `hold` any process may have any batch."""
     options = {"function": "sum", "of": "hwthread", "per": "node"}
     assert Aggregate(**options).scope == Scope.RECORD  # type: ignore[arg-type]
     held = Aggregate(**options, hold=Duration(1))  # type: ignore[arg-type]

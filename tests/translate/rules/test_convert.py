@@ -17,7 +17,7 @@ def converted(value: Value, unit: str | None = None, name: str = "m", /, **optio
     return message
 
 
-def test_the_tag_says_the_unit_and_is_changed_with_the_value() -> None:
+def test_convert_changes_value_and_unit_tag() -> None:
     """Value and unit always match."""
     lines = decode(b"m,hostname=a,type=node,unit=kB value=1500i 1740027951\n")
     assert encode(Convert(to="MB").feed(lines)) == (
@@ -25,7 +25,7 @@ def test_the_tag_says_the_unit_and_is_changed_with_the_value() -> None:
     )
 
 
-def test_units_come_from_the_option_then_the_tag_then_the_collectors() -> None:
+def test_convert_takes_unit_from_option_then_tag_then_collectors() -> None:
     """Tags of other programs may be wrong; the configuration overrides them."""
     known = {"m": "GB"}
     assert converted(1, None, to="bytes", units=known).value == 10**9
@@ -33,7 +33,7 @@ def test_units_come_from_the_option_then_the_tag_then_the_collectors() -> None:
     assert converted(1, "kB", to="bytes", units=known, unit="KiB").value == 1024
 
 
-def test_the_new_unit_is_told_of_where_none_was() -> None:
+def test_convert_adds_missing_unit_tag() -> None:
     """Otherwise a second rule would convert again from the old unit."""
     once = Convert(to="MB", units={"m": "kB"})
     (message,) = once.feed(to_lines([metric("m", 1000, time=1, tags={})]))
@@ -52,7 +52,7 @@ def test_the_new_unit_is_told_of_where_none_was() -> None:
         (7, "kB", "KB", 7),
     ],
 )
-def test_values_keep_their_type_where_the_factor_allows(
+def test_convert_keeps_integers_if_factor_allows(
     value: float, unit: str, to: str, expected: float
 ) -> None:
     """All values of a series have one type, which depends on the factor alone."""
@@ -64,21 +64,21 @@ def test_values_keep_their_type_where_the_factor_allows(
 
 
 @pytest.mark.parametrize("value", [2**62, Uint(2**63), 1e308])
-def test_a_result_that_cannot_be_written_leaves_the_metric_as_it_is(value: float) -> None:
-    """Nothing is lost, and the tag is still that of the value."""
+def test_convert_leaves_metric_if_result_cannot_be_encoded(value: float) -> None:
+    """Nothing is lost, and the tag still matches the value."""
     message = converted(value, "GB", to="bytes")
     assert (message.value, message.tags["unit"]) == (value, "GB")
 
 
-def test_what_is_no_number_of_a_metric_stays_as_it_is() -> None:
-    """Texts, booleans and events have no unit, even under a metric's name."""
+def test_convert_ignores_texts_booleans_and_events() -> None:
+    """They have no unit, even under a metric's name."""
     assert converted("1", "kB", to="MB").value == "1"
     assert converted(True, "kB", to="MB").tags["unit"] == "kB"
     job = event("job", "start_job", "{}", time=1, tags={"unit": "kB"})
     assert list(Convert(to="MB").feed(to_lines([job]))) == [job]
 
 
-def test_a_metric_of_another_measure_stays_and_the_log_says_so_once(
+def test_convert_leaves_and_logs_metric_of_other_dimension_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A rule for ``*`` sees watts too; it does not fill the log every ten seconds."""
@@ -90,11 +90,11 @@ def test_a_metric_of_another_measure_stays_and_the_log_says_so_once(
             assert convert.feed(lines) is lines
     assert sorted(record.message for record in caplog.records) == [
         "convert to MB: n is left unchanged: its unit is not known",
-        "convert to MB: p is left unchanged: 'W' is of watt, 'MB' is of byte",
+        "convert to MB: p is left unchanged: incompatible units: 'W' (watt), 'MB' (byte)",
     ]
 
 
-def test_only_what_fits_is_converted() -> None:
+def test_convert_applies_to_matching_series() -> None:
     """Names and tags both must match."""
     assert converted(1, "kB", "x", to="MB", names=["m*"]).value == 1
     assert converted(1, "kB", to="MB", tags={"type": "core"}).value == 1
@@ -104,12 +104,12 @@ def test_only_what_fits_is_converted() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"to": "MegaFoo"}, "to: not a known unit: 'MegaFoo'"),
-        ({"to": "MB", "unit": "x"}, "to: not a known unit: 'x'"),
-        ({"to": "MB", "unit": "W"}, "to: 'W' is of watt, 'MB' is of byte"),
+        ({"to": "MegaFoo"}, "to: unknown unit: 'MegaFoo'"),
+        ({"to": "MB", "unit": "x"}, "to: unknown unit: 'x'"),
+        ({"to": "MB", "unit": "W"}, r"to: incompatible units: 'W' \(watt\), 'MB' \(byte\)"),
     ],
 )
-def test_units_that_cannot_be_are_refused(options: dict[str, Any], reason: str) -> None:
+def test_convert_rejects_invalid_units(options: dict[str, Any], reason: str) -> None:
     """Wrong configuration is fatal before anything starts."""
     with pytest.raises(ConfigError, match=reason):
         Convert(**options)

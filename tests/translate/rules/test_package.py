@@ -1,4 +1,4 @@
-"""What is true of every rule: select, drop, rename, tag, convert and aggregate."""
+"""Properties of every rule: select, drop, rename, tag, convert and aggregate."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -45,13 +45,10 @@ def exactly(records: Any) -> list[tuple[Message, type]]:
 
 
 @given(st.sampled_from(RULES), BATCHES, st.booleans())
-def test_columns_and_messages_come_out_alike(
+def test_rules_treat_columns_and_messages_alike(
     rule: Callable[[], Translator[Any, Any]], batches: list[list[Message]], one_table: bool
 ) -> None:
-    """A rule gives the same whatever came before.
-
-    What it was fed stays as it was: others may hold it too.
-    """
+    """The result is independent of the input's form, and the input is unchanged."""
     rule_of_many = rule()
     table = SeriesTable()
     for batch in batches:
@@ -63,7 +60,7 @@ def test_columns_and_messages_come_out_alike(
 
 
 @given(st.sampled_from(RULES), st.lists(MESSAGES, max_size=10))
-def test_columns_are_written_as_their_messages_are(
+def test_rules_encode_columns_as_their_messages(
     rule: Callable[[], Translator[Any, Any]], batch: list[Message]
 ) -> None:
     """No old bytes pass through; the result can be encoded if the input could."""
@@ -73,7 +70,7 @@ def test_columns_are_written_as_their_messages_are(
 
 
 @given(st.sampled_from(RULES), st.lists(MESSAGES, max_size=10))
-def test_nothing_is_invented_and_the_order_is_kept(
+def test_rules_keep_order_and_add_only_aggregates(
     rule: Callable[[], Translator[Any, Any]], batch: list[Message]
 ) -> None:
     """Records keep time, field and order; only aggregates are added, at the end."""
@@ -91,10 +88,9 @@ def test_nothing_is_invented_and_the_order_is_kept(
 
 
 @given(st.sampled_from(RULES), st.lists(MESSAGES, max_size=10))
-def test_values_are_left_alone_by_all_but_convert(
+def test_rules_other_than_convert_keep_values(
     rule: Callable[[], Translator[Any, Any]], batch: list[Message]
 ) -> None:
-    """Only ``convert`` changes values."""
     translator, lines = rule(), to_lines(batch)
     batch, passed = list(lines), list(translator.feed(lines))
     if isinstance(translator, Rename | Tag | Aggregate):
@@ -110,8 +106,7 @@ def other_tags(message: Message) -> dict[str, str]:
     return {key: value for key, value in message.tags.items() if key != "unit"}
 
 
-def test_rejected_lines_stay_with_their_payload() -> None:
-    """A rule does not drop them."""
+def test_rules_keep_rejected_lines() -> None:
     lines = decode(b"broken\ncpu_load,hostname=e1,type=core,type-id=0 value=3 1740027951\n")
     for rule in RULES:
         assert rule().feed(lines).rejected == lines.rejected
@@ -127,7 +122,7 @@ def test_rejected_lines_stay_with_their_payload() -> None:
         ("aggregate", {"function": "sum", "of": "hwthread", "per": "node"}, Aggregate),
     ],
 )
-def test_a_recipe_can_name_each(name: str, options: dict[str, Any], cls: type[Any]) -> None:
+def test_recipe_can_use_each_rule(name: str, options: dict[str, Any], cls: type[Any]) -> None:
     """Each is registered; those that need units or topology of the node get them."""
     place = {"where": "ccpipe.toml", "path": "publish.translate[0]"}
     for context in ({}, {"units": {"x": "kB"}, "topology": TOPOLOGY}):
@@ -186,7 +181,7 @@ def lookups(rule: Callable[[], Translator[Any, Any]], known: int) -> tuple[int, 
         lambda: Drop(kinds=["event"]),
     ],
 )
-def test_a_batch_costs_what_is_in_it(rule: Callable[[], Translator[Any, Any]]) -> None:
+def test_batch_time_depends_on_its_content_only(rule: Callable[[], Translator[Any, Any]]) -> None:
     """A publisher of random field names and series does not slow down every later payload."""
     series, fields = lookups(rule, 0)
     assert lookups(rule, 2000) == (series, fields)

@@ -33,20 +33,18 @@ def renamed(name: str, names: dict[str, str], **tags: str) -> str:
         ("a", {"a": "b", "b": "c"}, "b"),
     ],
 )
-def test_names_are_taken_from_the_first_pair_that_fits(
-    name: str, names: dict[str, str], expected: str
-) -> None:
-    """One ``*`` stands for any characters; nothing else is special; no name is changed twice."""
+def test_rename_uses_first_matching_pair(name: str, names: dict[str, str], expected: str) -> None:
+    """One ``*`` matches any characters; nothing else is special; no name is changed twice."""
     assert renamed(name, names) == expected
 
 
-def test_a_name_that_cannot_be_written_is_not_given() -> None:
+def test_rename_keeps_name_if_new_one_is_invalid() -> None:
     """A metric keeps its name where the new one would be empty or a comment."""
     assert renamed("nv_", {"nv_*": "*"}) == "nv_"
     assert renamed("nv_#x", {"nv_*": "*"}) == "nv_#x"
 
 
-def test_only_series_with_fitting_tags_are_renamed() -> None:
+def test_rename_applies_to_series_with_matching_tags() -> None:
     """The same metric of other parts of the node keeps its name."""
     assert renamed("clock", {"clock": "freq"}, type="hwthread") == "clock"
 
@@ -63,13 +61,12 @@ def test_only_series_with_fitting_tags_are_renamed() -> None:
         ("*", {"n*": "*_{stype-id}"}, "et__"),
     ],
 )
-def test_values_of_tags_in_new_names(device: str, names: dict[str, str], expected: str) -> None:
+def test_rename_inserts_tag_values(device: str, names: dict[str, str], expected: str) -> None:
     """Every other character becomes ``_``; a pair does not match a series without the tag."""
     assert renamed("net", names, stype="network", **{"stype-id": device}) == expected
 
 
-def test_a_name_that_looks_like_a_tag_is_left_alone() -> None:
-    """What a ``*`` stands for is not filled in."""
+def test_rename_inserts_no_tags_into_matched_text() -> None:
     assert renamed("nv_{x}", {"nv_*": "gpu_*"}) == "gpu_{x}"
 
 
@@ -77,14 +74,14 @@ def test_a_name_that_looks_like_a_tag_is_left_alone() -> None:
     ("names", "reason"),
     [
         ({}, "names: expected at least one"),
-        ({"a*b*": "x"}, r"names: 'a\*b\*' holds more than one"),
-        ({"a": "x*"}, r"names: 'x\*' holds more"),
+        ({"a*b*": "x"}, r"names: 'a\*b\*' has more than one"),
+        ({"a": "x*"}, r"names: 'x\*' has more"),
         ({"a": ""}, "names: '' cannot be a name"),
         ({"a": "#x"}, "names: '#x' cannot be a name"),
         ({"a\n": "x"}, r"names: 'a\\n' cannot be a name"),
     ],
 )
-def test_names_that_cannot_be_are_refused(names: dict[str, str], reason: str) -> None:
+def test_rename_rejects_invalid_names(names: dict[str, str], reason: str) -> None:
     """Wrong configuration is fatal before anything starts."""
     with pytest.raises(ConfigError, match=reason):
         Rename(names=names)
@@ -96,8 +93,7 @@ def tagged(tags: Mapping[str, str], /, **options: Any) -> dict[str, str]:
     return dict(message.tags)
 
 
-def test_tags_are_added_in_their_order() -> None:
-    """Tags stay sorted."""
+def test_tag_adds_tags_sorted() -> None:
     lines = decode(b"m,hostname=a,type=node value=1i 1740027951\n")
     passed = Tag(add={"partition": "main", "zone": "b c"}).feed(lines)
     assert encode(passed) == (
@@ -105,23 +101,22 @@ def test_tags_are_added_in_their_order() -> None:
     )
 
 
-def test_what_is_added_replaces_what_the_tag_said() -> None:
-    """A tag that is added replaces one of the same name."""
+def test_tag_replaces_value_of_existing_tag() -> None:
     assert tagged({"cluster": "x", "type": "node"}, add={"cluster": "fritz"}) == {
         "cluster": "fritz",
         "type": "node",
     }
 
 
-def test_tags_are_taken_away_before_others_are_added() -> None:
-    """A missing tag is no error."""
+def test_tag_removes_tags_before_adding() -> None:
+    """A missing tag is not an error."""
     tags = {"device": "sda", "unit": "kB"}
     assert tagged(tags, remove=["unit", "other"]) == {"device": "sda"}
     assert tagged(tags, remove=["unit"], add={"unit": "KiB"}) == {"device": "sda", "unit": "KiB"}
 
 
-def test_tags_are_renamed() -> None:
-    """The value stays; a tag of the new name is replaced, and a missing one is no error."""
+def test_tag_renames_tags() -> None:
+    """The value stays; a tag of the new name is replaced, and a missing one is not an error."""
     assert tagged({"host": "n1"}, rename={"host": "hostname"}) == {"hostname": "n1"}
     assert tagged({"host": "n1", "hostname": "x"}, rename={"host": "hostname"}) == {
         "hostname": "n1"
@@ -130,7 +125,7 @@ def test_tags_are_renamed() -> None:
     assert tagged({"a": "1", "b": "2"}, rename={"a": "b", "b": "a"}) == {"a": "2", "b": "1"}
 
 
-def test_only_series_that_fit_are_changed() -> None:
+def test_tag_applies_to_matching_series() -> None:
     """Names and tags both must match."""
     assert tagged({"type": "node"}, add={"a": "b"}, names=["x"]) == {"type": "node"}
     assert tagged({"type": "node"}, add={"a": "b"}, tags={"type": "core"}) == {"type": "node"}
@@ -150,7 +145,7 @@ def test_only_series_that_fit_are_changed() -> None:
         ({"add": {"a": "b\n"}}, r"add: 'a' = 'b\\n' cannot be a tag"),
     ],
 )
-def test_tags_that_cannot_be_are_refused(options: dict[str, Any], reason: str) -> None:
+def test_tag_rejects_invalid_tags(options: dict[str, Any], reason: str) -> None:
     """Wrong configuration is fatal before anything starts."""
     with pytest.raises(ConfigError, match=reason):
         Tag(**options)

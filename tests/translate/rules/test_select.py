@@ -33,7 +33,7 @@ RULES = st.fixed_dictionaries(
 
 
 def is_wanted(message: Message, rules: dict[str, Any]) -> bool:
-    """Decide about one message, in the simplest way: what columns are compared with."""
+    """Decide about one message, in the simplest way: the reference for columns."""
 
     def fits(text: str | None, patterns: Sequence[str]) -> bool:
         if not text:
@@ -54,7 +54,7 @@ def is_wanted(message: Message, rules: dict[str, Any]) -> bool:
 
 
 @given(st.lists(st.lists(MESSAGES, max_size=8), max_size=4), RULES, st.booleans())
-def test_columns_choose_as_one_would_message_by_message(
+def test_select_treats_columns_as_single_messages(
     batches: list[list[Message]], rules: dict[str, Any], one_table: bool
 ) -> None:
     """For any options, over several payloads, with one series table or several."""
@@ -70,14 +70,13 @@ def test_columns_choose_as_one_would_message_by_message(
         assert list(map(type, (m.value for m in kept))) == [type(m.value) for m in expected]
 
 
-def test_records_themselves_come_back_where_all_match() -> None:
-    """Nothing is copied where everything matches."""
+def test_select_returns_same_records_if_all_match() -> None:
+    """Nothing is copied."""
     lines = decode(b"cpu,hostname=a value=1 1\ncpu,hostname=b value=2 1\n")
     assert Select(kinds=["metric"], nodes=["[ab]"]).feed(lines) is lines
 
 
-def test_columns_are_chosen_without_a_message_for_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Selecting needs no message per line."""
+def test_select_builds_no_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = decode(b"cpu,hostname=a value=1 1\ncpu,hostname=b value=2 1\n")
     with monkeypatch.context() as patch:
         patch.setattr(Lines, "__getitem__", lambda *_: pytest.fail("a message was built"))
@@ -85,8 +84,8 @@ def test_columns_are_chosen_without_a_message_for_each_row(monkeypatch: pytest.M
     assert [message.hostname for message in kept] == ["b"]
 
 
-def test_a_line_of_which_a_field_was_dropped_does_not_travel_as_its_old_bytes() -> None:
-    """What was dropped must not come back with the old bytes."""
+def test_select_encodes_line_again_without_dropped_field() -> None:
+    """Dropped fields must not return with the old bytes."""
     lines = decode(b"m,hostname=a value=1,load=2 1740027951\nm,hostname=b value=3 1740027951\n")
     kept = Select(kinds=["metric"]).feed(lines)
     assert isinstance(kept, Lines)
@@ -94,7 +93,7 @@ def test_a_line_of_which_a_field_was_dropped_does_not_travel_as_its_old_bytes() 
     assert b"load" not in encode(kept)
 
 
-def test_whole_lines_still_travel_as_the_bytes_they_were() -> None:
+def test_select_keeps_bytes_of_whole_lines() -> None:
     """Dropping other lines does not require encoding."""
     lines = decode(b"m,hostname=b,a=1 value=1,load=2 1740027951\nm,hostname=c value=3 1740027951\n")
     kept = Select(nodes=["b"]).feed(lines)
@@ -102,7 +101,7 @@ def test_whole_lines_still_travel_as_the_bytes_they_were() -> None:
     assert kept.passthrough() == b"m,hostname=b,a=1 value=1,load=2 1740027951\n"
 
 
-def test_a_missing_tag_matches_the_empty_pattern_alone() -> None:
+def test_select_matches_missing_tag_with_empty_pattern_only() -> None:
     """``*`` requires the tag, the empty pattern requires that it is missing."""
     lines = decode(b"m value=1 1\nm,stype=job value=2 1\n")
     assert [m.value for m in Select(tags={"stype": "*"}).feed(lines)] == [2.0]
@@ -111,7 +110,7 @@ def test_a_missing_tag_matches_the_empty_pattern_alone() -> None:
 
 
 @given(st.lists(MESSAGES, max_size=8), RULES)
-def test_what_one_keeps_the_other_drops(messages: list[Message], rules: dict[str, Any]) -> None:
+def test_drop_is_complement_of_select(messages: list[Message], rules: dict[str, Any]) -> None:
     """Each record is kept by exactly one of ``select`` and ``drop`` with the same options."""
     rules = {key: value for key, value in rules.items() if key != "numeric"}
     assume(any(rules.values()))
@@ -121,20 +120,20 @@ def test_what_one_keeps_the_other_drops(messages: list[Message], rules: dict[str
     assert [m for m in lines if not is_wanted(m, rules)] == list(rest)
 
 
-def test_drop_lets_records_pass_that_it_is_not_for() -> None:
+def test_drop_returns_same_records_if_none_match() -> None:
     """Nothing is copied where nothing is dropped."""
     lines = decode(b"cpu,hostname=a value=1 1740027951\n")
     drop = Drop(names=["mem"])
     assert drop.feed(lines) is lines
 
 
-def test_drop_must_be_told_what() -> None:
+def test_drop_requires_an_option() -> None:
     """A rule that would drop everything is a mistake."""
     with pytest.raises(ConfigError, match="would drop everything"):
         Drop()
 
 
-def test_an_unknown_kind_is_refused_with_the_kind_that_was_meant() -> None:
+def test_select_rejects_unknown_kind_with_suggestion() -> None:
     """Wrong configuration is fatal before anything starts, and names file, key and suggestion."""
     with pytest.raises(ConfigError, match=r"^r\.toml: translate\[0\]: kinds: .*'metric'\?$"):
         construct(Select, {"kinds": ["metrics"]}, where="r.toml", path="translate[0]", context={})

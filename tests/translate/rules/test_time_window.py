@@ -25,7 +25,7 @@ def lines(*times: int) -> Lines:
     return decode(text.encode(), precision="ns")
 
 
-def test_what_is_outside_is_rejected_with_its_reason() -> None:
+def test_window_rejects_records_outside_with_reason() -> None:
     """The edges belong to the window."""
     window = TimeWindow(max_age=Duration(3600), max_future=Duration(60))
     ahead = 60 * 10**9
@@ -40,22 +40,21 @@ def test_what_is_outside_is_rejected_with_its_reason() -> None:
     ]
 
 
-def test_what_is_inside_is_not_touched() -> None:
+def test_window_keeps_records_inside_unchanged() -> None:
     """The same columns go on, with their bytes."""
     records = lines(NOW, NOW + 1)
     assert TimeWindow(max_age=Duration(1)).feed(records) is records
 
 
-def test_lines_without_a_time_are_kept() -> None:
-    """Whoever stores them gives them one."""
+def test_window_keeps_lines_without_time() -> None:
+    """The store assigns the time."""
     window = TimeWindow(max_age=Duration(1), max_future=Duration(1))
     records = decode(b"m,hostname=n1 value=1\nm,hostname=n1 value=2 5\n")
     assert values(window.feed(records)) == [1]
     assert values(window.feed(to_lines(records))) == [1]
 
 
-def test_times_at_the_edge_of_64_bits_are_absurd_not_an_error() -> None:
-    """Whatever a line says."""
+def test_window_rejects_times_at_limits_of_64_bits() -> None:
     window = TimeWindow(max_future=Duration(60))
     kept = window.feed(lines(2**63 - 1, -(2**63) + 2))
     assert len(kept) == 0
@@ -64,8 +63,8 @@ def test_times_at_the_edge_of_64_bits_are_absurd_not_an_error() -> None:
     assert absurd.reason.startswith("absurd time 1677-")
 
 
-async def test_in_a_pipe_they_are_dead_letters_and_the_batch_is_acknowledged() -> None:
-    """The letter holds the line and says why."""
+async def test_window_in_pipe_writes_dead_letters() -> None:
+    """They contain line and reason; the batch is acknowledged."""
     source, sink, kept = ListSource([lines(NOW, 5)]), ListSink(), ListDeadLetterSink()
     await run(source, sink, translators=[TimeWindow(max_age=Duration(60))], dead_letter_sink=kept)
     assert values(sink.written) == [0]
@@ -75,7 +74,7 @@ async def test_in_a_pipe_they_are_dead_letters_and_the_batch_is_acknowledged() -
     assert source.acked == [0]
 
 
-def test_a_window_without_edges_is_an_error() -> None:
+def test_window_requires_a_limit() -> None:
     """It would do nothing."""
     with pytest.raises(ConfigError, match="set max_age or max_future"):
         TimeWindow()

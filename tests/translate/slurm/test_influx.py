@@ -25,7 +25,7 @@ def translated(payload: bytes) -> list[Message]:
 
 
 @pytest.mark.parametrize("path", BODIES, ids=lambda path: path.name)
-def test_every_line_of_the_real_plugin_is_a_sample(path: Path) -> None:
+def test_influx_converts_every_line_of_real_plugin(path: Path) -> None:
     text = path.read_text()
     wanted = Counter[tuple[str, ...]]()
     for line in text.splitlines():
@@ -45,7 +45,7 @@ def test_every_line_of_the_real_plugin_is_a_sample(path: Path) -> None:
     assert found == wanted
 
 
-def test_fields_of_one_name_in_two_series_are_told_apart() -> None:
+def test_influx_distinguishes_same_field_of_two_series() -> None:
     """``ReadMB`` is of a task or of the file system."""
     found = translated(
         b"ReadMB,job=1,step=0,task=0,host=n value=2 5\n"
@@ -59,7 +59,7 @@ def test_fields_of_one_name_in_two_series_are_told_apart() -> None:
     ]
 
 
-def test_grouped_samples_of_newer_releases() -> None:
+def test_influx_converts_grouped_samples() -> None:
     found = translated(
         b"task,cluster=elk,host=n,job=7,step=batch,task=2 CPUTime=1.5,RSS=10i 5\n"
         b"energy,host=n,job=7,step=0 Power=91i 5\n"
@@ -72,7 +72,7 @@ def test_grouped_samples_of_newer_releases() -> None:
     assert found[0].tags["stype-id"] == "7.batch.2"
 
 
-def test_numbers_that_were_never_set_are_left_out() -> None:
+def test_influx_omits_unset_numbers() -> None:
     """Slurm writes 2**64-2 for them."""
     assert not translated(b"RSS,job=1,step=0,task=0,host=n value=18446744073709551614 5\n")
 
@@ -82,7 +82,7 @@ TEXT = st.sampled_from(["", "0", "7", "task", "Tasks", "Energy", "x", *METRICS["
 
 @given(TEXT, st.dictionaries(st.sampled_from(["job", "step", "task", "host"]), TEXT),
        st.floats() | st.integers() | st.booleans() | st.text(max_size=3), TEXT)  # fmt: skip
-def test_any_other_record_passes(
+def test_influx_passes_other_records(
     name: str, tags: dict[str, str], value: float | bool | str, field: str
 ) -> None:
     record = Message(name, tags, value, 5, field or "value")

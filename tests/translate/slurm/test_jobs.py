@@ -37,7 +37,7 @@ def captured_jobs() -> list[Job]:
     return jobs
 
 
-def test_jobs_are_those_that_sonars_records_of_them_describe() -> None:
+def test_slurm_and_sonar_records_make_equal_jobs() -> None:
     """An event is the same, whether it is made of Slurm's record or of Sonar's."""
     jobs = [job for job in captured_jobs() if not job.step]
     assert any(node.hwthreads for job in jobs for node in job.nodes)
@@ -50,12 +50,12 @@ def test_jobs_are_those_that_sonars_records_of_them_describe() -> None:
     [("COMPLETED", "completed"), ("NODE_FAIL", "node_fail"), ("REQUEUED", REQUEUED),
      ("SUSPENDED", RUNNING), ("REVOKED", PENDING)],
 )  # fmt: skip
-def test_states_are_the_lifecycles(state: str, expected: str) -> None:
+def test_states_map_to_lifecycle_states(state: str, expected: str) -> None:
     """A run that is requeued has ended, its job has not."""
     assert job_of_row(replace(ROW, state=state), "fox").state == expected
 
 
-def test_expected_times_are_left_out() -> None:
+def test_job_omits_expected_times() -> None:
     pending = LiveJob(SlurmId(3), state="PENDING", start=TIME, end=TIME, time_limit=60.0)
     job = job_of_live(pending, "fox")
     assert (job.state, job.start, job.end, job.walltime) == (PENDING, 0, 0, 60)
@@ -63,7 +63,7 @@ def test_expected_times_are_left_out() -> None:
     assert (job.state, job.start, job.end) == (RUNNING, TIME, 0)
 
 
-def test_nodes_have_what_the_job_has_of_them() -> None:
+def test_nodes_have_resources_of_job() -> None:
     """One that cannot be read has its name only; a job of one node has all of its resources."""
     parts = (
         Allocation(node_list="c[1-2]", cpu_ids="0-1", memory=2**30, gres="gpu:a100:1(IDX:3)"),
@@ -79,11 +79,11 @@ def test_nodes_have_what_the_job_has_of_them() -> None:
     assert (job.hwthreads, job.accelerators) == (2, 1)
 
 
-def test_names_that_are_not_a_node_list_cost_only_the_nodes() -> None:
+def test_job_with_invalid_node_list_has_no_nodes() -> None:
     assert job_of_row(replace(ROW, node_list="c[1-"), "fox").nodes == ()
 
 
-def test_step_has_its_identity_and_record() -> None:
+def test_step_has_id_and_raw_record() -> None:
     row = replace(ROW, id=SlurmId(7, "batch"))
     job = job_of_row(row, "fox")
     assert (job.id, job.step, job.submit, job.raw) == (7, "batch", TIME, row)

@@ -38,7 +38,7 @@ def functions(messages: Any) -> list[str]:
     return [message.tags["function"] for message in messages]
 
 
-def test_job_starts_and_stops_once() -> None:
+def test_translator_sends_start_and_stop_once() -> None:
     found = translator()
     assert functions(found.feed(jobs(LIVE))) == ["start_job"]
     assert functions(found.feed(jobs(LIVE))) == []
@@ -47,7 +47,7 @@ def test_job_starts_and_stops_once() -> None:
     assert functions(translator().feed(jobs(ENDED))) == ["start_job", "stop_job"]
 
 
-def test_jobs_of_other_schedulers_start_and_stop_too() -> None:
+def test_translator_accepts_jobs_of_other_schedulers() -> None:
     job = Job(cluster="fox", id=7, state="completed", user="alice", submit=TIME, start=TIME,
               end=TIME + SECOND, nodes=(JobNode("g1"),))  # fmt: skip
     made = translator().feed(Jobs([job], time=TIME))
@@ -55,7 +55,7 @@ def test_jobs_of_other_schedulers_start_and_stop_too() -> None:
     assert not made.rejected
 
 
-def test_starts_and_stops_outlive_the_process(tmp_path: Path) -> None:
+def test_translator_repeats_no_events_after_restart(tmp_path: Path) -> None:
     state = str(tmp_path / "state")
     first = translator(state=state)
     start = list(first.feed(jobs(LIVE)))
@@ -67,13 +67,13 @@ def test_starts_and_stops_outlive_the_process(tmp_path: Path) -> None:
     assert functions(translator(state=state).feed(jobs(ENDED))) == ["stop_job"]
 
 
-def test_events_have_the_time_of_the_poll_and_the_cluster_as_host() -> None:
+def test_events_have_poll_time_and_cluster_as_host() -> None:
     """By these ``cc_to_sonar`` recognises them."""
     (start,) = translator().feed(jobs(LIVE, time=TIME + SECOND))
     assert (start.time, start.tags["hostname"]) == (TIME + SECOND, "fox")
 
 
-def test_gpus_have_their_ids() -> None:
+def test_gpus_have_configured_ids() -> None:
     (start,) = translator(gpu_ids={"g[1-2]": ["A", "B"]}).feed(jobs(LIVE))
     assert json.loads(str(start.value))["resources"] == [
         {"hostname": "g1", "hwthreads": [0, 1], "accelerators": ["A", "2"]}
@@ -100,17 +100,17 @@ WITH_COMMENT = with_allocation(LIVE, gres=None, comment_gpus=LISTED)
         (replace(WITH_COMMENT, node_list="g[1-2]"), None, 0),
     ],
 )
-def test_gpus_of_a_comment_are_those_of_a_job_on_one_node(
+def test_gpus_of_comment_are_used_for_job_on_one_node(
     record: LiveJob, accelerators: list[str] | None, count: int
 ) -> None:
-    """Slurm's own indices come first."""
+    """Slurm's own indices take precedence."""
     (start,) = translator(gpu_ids={"g1": ["A"]}, comment_gpus=True).feed(jobs(record))
     found = json.loads(str(start.value))
     assert found["resources"][0].get("accelerators") == accelerators
     assert found.get("numAcc", 0) == count
 
 
-def test_gpus_of_a_comment_are_allocated_on_their_node() -> None:
+def test_gpus_of_comment_are_allocated_on_node() -> None:
     found = translator(comment_gpus=True)
     found.feed(jobs(WITH_COMMENT))
     (event,) = found.feed(Jobs(time=TIME, cluster=Cluster([Node("g1", ("MIXED",))])))
@@ -123,7 +123,7 @@ def test_comments_are_ignored_by_default() -> None:
     assert "accelerators" not in json.loads(str(start.value))["resources"][0]
 
 
-def test_nodes_have_states_and_what_jobs_use() -> None:
+def test_node_states_include_resources_used_by_jobs() -> None:
     """Zero where a node is idle; nothing where its jobs are not known."""
     found = translator()
     found.feed(jobs(LIVE))
@@ -142,13 +142,13 @@ def test_nodes_have_states_and_what_jobs_use() -> None:
     }  # fmt: skip
 
 
-def test_errors_are_log_lines_of_the_node_that_polls() -> None:
+def test_errors_become_log_lines_of_polling_node() -> None:
     found = translator().feed(Jobs(time=TIME, errors=["sacct: timed out"]))
     tags = {"cluster": "fox", "hostname": "master", "type": "node", "loglevel": "error"}
     assert list(found) == [Message("sonar", tags, "sacct: timed out", TIME, "log")]
 
 
-def test_job_that_cannot_be_reported_is_rejected() -> None:
+def test_translator_rejects_job_that_cannot_be_reported() -> None:
     found = translator()
     wrong = replace(ENDED, id=SlurmId(8), user=None)
     made = found.feed(jobs(wrong, LIVE))

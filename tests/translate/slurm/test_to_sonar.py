@@ -25,7 +25,7 @@ TIME = 1795170834 * 10**9
 
 
 @pytest.mark.parametrize("name", names("sacct/*sonar_fields*noconvert.txt"))
-def test_every_captured_row_is_a_record(name: str) -> None:
+def test_every_captured_row_makes_record(name: str) -> None:
     payload = captured(name)
     reading = SacctReader(zone=UTC).read(payload)
     assert not reading.rejected
@@ -41,7 +41,7 @@ def test_every_captured_row_is_a_record(name: str) -> None:
         assert all(abs(a - b) <= 500 for a, b in zip(exact, sent, strict=True))
 
 
-def test_units_are_the_specifications() -> None:
+def test_record_has_units_of_specification() -> None:
     """Minutes, KiB rounded up, seconds; the signal is in the exit code."""
     row = SacctRow(
         SlurmId(3), job_name="multi", user="alice", state="FAILED", submit=TIME, start=TIME,
@@ -64,7 +64,7 @@ def test_units_are_the_specifications() -> None:
     assert job_of_row(replace(row, time_limit=float("inf"))).time_limit == sonar.INFINITE
 
 
-def test_expected_times_are_left_out() -> None:
+def test_record_omits_expected_times() -> None:
     pending = LiveJob(SlurmId(3), state="PENDING", start=TIME, end=TIME, time_limit=60.0)
     assert (job_of_live(pending).start_time, job_of_live(pending).end_time) == ("", "")
     running = LiveJob(SlurmId(3), state="RUNNING", start=TIME, end=TIME, node_list="c1")
@@ -72,8 +72,8 @@ def test_expected_times_are_left_out() -> None:
     assert not job_of_live(running).end_time
 
 
-def test_allocation_is_scontrols() -> None:
-    """What scontrol reports of a running job's CPUs and memory is in ``gres_detail``."""
+def test_record_has_allocation_from_scontrol() -> None:
+    """``gres_detail`` has scontrol's report of a running job's CPUs and memory."""
     payload = captured("scontrol/show_job_d_running.txt")
     (found,) = read_scontrol(payload, zone=UTC).records
     job = job_of_live(found)
@@ -84,7 +84,7 @@ def test_allocation_is_scontrols() -> None:
     assert job_of_row(row).gres_detail == job.gres_detail
 
 
-def test_pending_tasks_are_one_record() -> None:
+def test_pending_array_tasks_are_one_record() -> None:
     """They have the array's number, and the first task's index."""
     job = job_of_live(LiveJob(SlurmId.read("36_[0-9%2]", "36"), state="PENDING"))
     assert (job.job_id, job.array_job_id, job.array_task_id) == (36, 36, 0)
@@ -98,7 +98,7 @@ def test_pending_tasks_are_one_record() -> None:
         ("REQUEUED", "", "PENDING"), ("SUSPENDED", "", "RUNNING"), ("COMPLETING", "", "RUNNING"),
     ],
 )  # fmt: skip
-def test_states_of_the_specification(state: str, end: str, expected: str) -> None:
+def test_states_map_to_specification(state: str, end: str, expected: str) -> None:
     job = sonar.SlurmJob(job_id=1, job_state=state, end_time=end)
     assert spec_state(job).job_state == expected
 
@@ -120,13 +120,13 @@ def test_cluster_groups_nodes_by_state() -> None:
     ]  # fmt: skip
 
 
-def test_captured_cluster_conforms() -> None:
+def test_captured_cluster_conforms_to_specification() -> None:
     cluster = read_sinfo(captured("sinfo/phase1_linux.all_fields.txt"))
     envelope = cluster_envelope(cluster, name="fox", time=TIME)
     assert not sonar.decode(sonar.encode(envelope), strict=True).rejected
 
 
-def test_batch_has_envelopes_of_jobs_of_the_cluster_and_of_errors() -> None:
+def test_batch_makes_envelopes_of_jobs_cluster_and_errors() -> None:
     rows = [SacctRow(SlurmId(n), state="NODE_FAIL", end=TIME) for n in range(1, 4)]
     jobs = Jobs(
         [as_job(row, "fox") for row in rows],
@@ -146,7 +146,7 @@ def test_batch_has_envelopes_of_jobs_of_the_cluster_and_of_errors() -> None:
     assert translator.feed(Jobs(time=TIME)) == []
 
 
-def test_jobs_of_another_source_are_rejected() -> None:
+def test_translator_rejects_jobs_of_other_schedulers() -> None:
     others = [
         Job(cluster="fox", id=1, start_metadata={"jobScript": "secret"}),
         Job(cluster="fox", id=2, raw={"jobnumber": 2}),
@@ -162,6 +162,6 @@ def test_jobs_of_another_source_are_rejected() -> None:
     assert second.original == b'{"jobnumber":2}'
 
 
-def test_envelope_has_at_least_one_record() -> None:
+def test_batch_size_must_be_positive() -> None:
     with pytest.raises(ConfigError, match="batch_size"):
         SlurmToSonar(site=Site(cluster="fox"), batch_size=0)

@@ -1,4 +1,4 @@
-"""ClusterCockpit's messages to envelopes: windows, late data, events, and what survives."""
+"""ClusterCockpit's messages to envelopes: windows, late data, events, and preserved fields."""
 
 import json
 from pathlib import Path
@@ -36,8 +36,8 @@ def samples(envelopes: list[sonar.Envelope]) -> list[sonar.SampleAttributes]:
     return [e.data.attributes for e in envelopes if isinstance(e.data, sonar.SampleData)]
 
 
-def test_metrics_of_one_moment_become_one_sample() -> None:
-    """However many payloads they come in, until the node has sent something so much newer."""
+def test_window_joins_metrics_of_one_time() -> None:
+    """In any number of payloads, until the node has sent sufficiently newer ones."""
     there = translator()
     assert there.feed(to_lines([load(0, 1.5)])) == []
     assert there.feed(to_lines([load(0, 1000, name="mem_used"), load(5, 9)])) == []
@@ -49,8 +49,8 @@ def test_metrics_of_one_moment_become_one_sample() -> None:
     assert there.oldest_held() is None
 
 
-def test_a_silent_node_is_not_waited_for_for_ever() -> None:
-    """By the clock the moment is held no longer than asked for."""
+def test_window_of_silent_node_closes_after_hold() -> None:
+    """By the clock, a sample waits at most `hold`."""
     there = translator(hold=5)
     there.feed(to_lines([load(0)]))
     there.clock = lambda: 4.9
@@ -61,8 +61,8 @@ def test_a_silent_node_is_not_waited_for_for_ever() -> None:
     assert there.oldest_held() is None
 
 
-def test_late_metrics_are_not_lost() -> None:
-    """They make another envelope of the same moment."""
+def test_late_metrics_make_another_envelope() -> None:
+    """It has the same time."""
     there = translator()
     there.feed(to_lines([load(0, 1.5)]))
     assert len(there.feed(to_lines([load(60)]))) == 1
@@ -70,14 +70,14 @@ def test_late_metrics_are_not_lost() -> None:
     assert (late.time, late.system) == (at(0), sonar.SampleSystem(used_memory=7))
 
 
-def test_nodes_do_not_push_each_other() -> None:
-    """A node whose clock is ahead closes nobody else's moments."""
+def test_window_is_not_closed_by_other_nodes() -> None:
+    """A node whose clock is ahead closes only its own windows."""
     there = translator()
     assert there.feed(to_lines([load(0, node="c1"), load(1000, node="c2")])) == []
     assert [s.node for s in samples(there.flush())] == ["c1", "c2"]
 
 
-def test_the_oldest_moments_go_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oldest_windows_are_closed_beyond_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded however many nodes there are."""
     monkeypatch.setattr("ccpipe.translate.sonar.cc_to_sonar.MAX_WINDOWS", 3)
     there = translator()
@@ -85,8 +85,7 @@ def test_the_oldest_moments_go_when_there_are_too_many(monkeypatch: pytest.Monke
     assert [s.node for s in samples(ready)] == [f"c{i}" for i in range(7)]
 
 
-def test_a_metric_without_time_is_refused() -> None:
-    """Nobody knows of which moment it is."""
+def test_metric_without_time_is_rejected() -> None:
     there = translator()
     found = there.feed(decode(b"cpu_load,hostname=c1,type=node value=1\n"))
     assert [bad.reason for bad in found.rejected] == ["the timestamp is missing"]
@@ -104,7 +103,7 @@ def plain(*envelopes: sonar.Envelope) -> list[sonar.Envelope]:
     return returned
 
 
-def test_what_survives_in_metrics_alone() -> None:
+def test_metrics_preserve_documented_fields() -> None:
     """Exactly the fields that docs/sonar/metrics.md lists; each has another value here."""
     gpu = sonar.SampleGpu(0, "GPU-1", 1, 2, "", sonar.ExtendedUint(3), 4, 5, 6, -7, 8, 9, 10, 11)
     on = sonar.SampleProcessGpu(0, "GPU-1", 30.5, 512, 5.25)
@@ -159,8 +158,8 @@ def _with_average(attributes: sonar.SampleAttributes) -> sonar.SampleAttributes:
     return replace(attributes, jobs=jobs)
 
 
-def test_what_survives_of_jobs() -> None:
-    """What cc-backend knows of one, and what its metadata holds."""
+def test_job_events_preserve_fields() -> None:
+    """The fields of cc-backend, and those in the metadata."""
     started, stopped = plain(
         envelope(-40, PENDING), envelope(10, RUNNING), envelope(600, COMPLETED)
     )
@@ -180,7 +179,7 @@ def test_what_survives_of_jobs() -> None:
     assert stopped.data.attributes.time == at(600)
 
 
-def test_with_state_starts_and_processor_time_outlive_the_process(tmp_path: Path) -> None:
+def test_state_keeps_starts_and_cpu_time_after_restart(tmp_path: Path) -> None:
     """Another process goes on where the first ended."""
     from tests.translate.sonar.test_cc_to_sonar_sample import cpu_used, processes_of
 
@@ -201,8 +200,8 @@ def test_with_state_starts_and_processor_time_outlive_the_process(tmp_path: Path
     assert ended.submit_time == at(-60)
 
 
-def test_what_survives_of_clusters_and_nodes() -> None:
-    """States of nodes; of a node all but pictures and distances."""
+def test_node_events_preserve_fields() -> None:
+    """States of nodes; the topology without pictures and distances."""
     nodes = (
         sonar.ClusterNodes(("c[1-3]",), ("IDLE",)),
         sonar.ClusterNodes(("c4",), ("DOWN", "DRAIN")),
@@ -210,9 +209,9 @@ def test_what_survives_of_clusters_and_nodes() -> None:
     cluster = sonar.ClusterEnvelope(
         META, sonar.ClusterData(sonar.ClusterAttributes(at(0), "fox", slurm=True, nodes=nodes))
     )
-    card = sonar.SysinfoGpuCard(1, "u", "a", "NVIDIA", "m", "Volta", "d", "f", 1, 2, 3, 4, 5, 6)
+    gpu = sonar.SysinfoGpuCard(1, "u", "a", "NVIDIA", "m", "Volta", "d", "f", 1, 2, 3, 4, 5, 6)
     node = sonar.SysinfoAttributes(
-        at(0), "fox", "c1", "Linux", "6.1", "x86_64", 2, 64, 2, "EPYC", 1000, "", "", (card,), (), 8
+        at(0), "fox", "c1", "Linux", "6.1", "x86_64", 2, 64, 2, "EPYC", 1000, "", "", (gpu,), (), 8
     )
     sysinfo = sonar.SysinfoEnvelope(META, sonar.SysinfoData(node))
     assert plain(cluster, sysinfo) == [cluster, sysinfo]
@@ -220,8 +219,8 @@ def test_what_survives_of_clusters_and_nodes() -> None:
     assert plain(error) == [error]
 
 
-def test_what_line_protocol_cannot_hold_is_refused_alone() -> None:
-    """NaN in one metric costs that metric."""
+def test_nan_is_rejected_alone() -> None:
+    """Other metrics of the sample are kept."""
     there = translator()
     lines = to_lines([load(0, float("nan"), name="mem_used"), load(0, 2.0)])
     there.feed(lines)
@@ -230,8 +229,8 @@ def test_what_line_protocol_cannot_hold_is_refused_alone() -> None:
     assert len(lines.rejected) == 1
 
 
-def test_log_lines_of_others_are_no_errors_of_sonar() -> None:
-    """Only the component ``sonar`` speaks for it."""
+def test_log_lines_of_other_components_are_ignored() -> None:
+    """Only lines of the component ``sonar`` become errors."""
     tags = {"cluster": "fox", "hostname": "c1", "type": "node"}
     line = log("slurmd", "error", "no", time=START * 10**9, tags=tags)
     there = translator()
@@ -257,8 +256,8 @@ def record(there: CcToSonar, message: Message) -> SlurmJob:
     return made
 
 
-def test_an_end_says_what_the_start_of_the_same_run_said() -> None:
-    """slurm-monitor refuses a record without submit_time; another run's start says nothing."""
+def test_stop_includes_fields_of_its_start() -> None:
+    """slurm-monitor rejects a record without submit_time; another run's start is not used."""
     there = translator()
     record(there, START_7)
     stop = job_event("stop_job", 90, startTime=START, stopTime=START + 90, jobState="failed")
@@ -270,8 +269,8 @@ def test_an_end_says_what_the_start_of_the_same_run_said() -> None:
     assert record(there, other).submit_time == ""
 
 
-def test_without_a_start_time_an_end_is_of_the_start_that_is_known() -> None:
-    """Of no start at all there is no time that has passed."""
+def test_stop_without_start_time_uses_known_start() -> None:
+    """Without any known start, the elapsed time is omitted."""
     stop = job_event("stop_job", 90, stopTime=START + 90)
     assert record(translator(), stop).sacct is None
     there = translator()
@@ -279,7 +278,7 @@ def test_without_a_start_time_an_end_is_of_the_start_that_is_known() -> None:
     assert record(there, stop).sacct == SacctData(ElapsedRaw=90)
 
 
-def test_scripts_of_starts_are_not_remembered(tmp_path: Path) -> None:
+def test_scripts_of_starts_are_not_kept(tmp_path: Path) -> None:
     """They may be large, and no record has them; other metadata is in the record of the end."""
     state = StateStore(str(tmp_path / "starts.state"))
     events = JobEvents(state)
@@ -299,8 +298,8 @@ def test_scripts_of_starts_are_not_remembered(tmp_path: Path) -> None:
     assert events.record(stop)[1].job_name == "cfd"
 
 
-def test_events_of_others_become_envelopes() -> None:
-    """cc-slurm-adapter tells the cluster in the payload only, and no state of a start."""
+def test_events_of_other_publishers_become_envelopes() -> None:
+    """cc-slurm-adapter names the cluster in the payload only, and omits the state of a start."""
     payload = json.dumps(
         {
             "jobId": 398759, "user": "k1", "cluster": "fritz", "startTime": START, "numNodes": 1,
@@ -327,12 +326,12 @@ def test_events_of_others_become_envelopes() -> None:
         (event("job", "pause_job", "{}", time=5, tags={}), "has the function 'pause_job'"),
         (event("nodestate", "nodestate", '{"cluster":1}', time=5, tags={}), "$.cluster"),
         (event("sonar", "sample", '{"meta":{}}', time=5, tags={}), "must have data or errors"),
-        (event("sonar", "sample", "", time=5, tags={}), "holds no envelope"),
+        (event("sonar", "sample", "", time=5, tags={}), "contains no envelope"),
         (Message("job", {"function": "stop_job"}, "{}", None, "event"), "timestamp is missing"),
     ],
 )
-def test_events_that_cannot_be_read_are_refused(line: Message, reason: str) -> None:
-    """With the reason; the others are turned all the same."""
+def test_unreadable_events_are_rejected(line: Message, reason: str) -> None:
+    """With the reason; other events are translated."""
     there = translator()
     lines = [line, load(0)]
     found = there.feed(to_lines(lines))

@@ -18,8 +18,8 @@ from tests.translate.sonar.sonar_samples import START
 from tests.translate.sonar.test_cc_to_sonar import load, samples, translator
 
 
-def test_metrics_that_sonar_has_no_place_for_are_left_out() -> None:
-    """Unknown ones, and those of sockets and devices."""
+def test_sample_omits_metrics_without_sonar_field() -> None:
+    """Unknown ones, and metrics of sockets and devices."""
     node = {"cluster": "fox", "hostname": "c1", "type": "node"}
     others = [
         load(0, name="no_such_metric"),
@@ -33,7 +33,7 @@ def test_metrics_that_sonar_has_no_place_for_are_left_out() -> None:
     assert not found.rejected
 
 
-def test_metrics_without_a_node_or_job_are_rejected() -> None:
+def test_metric_without_node_or_job_is_rejected() -> None:
     """Sonar has a field for them, so the reason is reported."""
     node = {"cluster": "fox", "hostname": "c1", "type": "node"}
     there = translator()
@@ -51,8 +51,8 @@ def test_metrics_without_a_node_or_job_are_rejected() -> None:
     ]
 
 
-def test_values_that_a_field_cannot_hold_are_rejected() -> None:
-    """Negative memory, a text for a load: the rest of the sample stands."""
+def test_value_invalid_for_field_is_rejected() -> None:
+    """Negative memory, a text for a load: the rest of the sample is kept."""
     rows = [load(0, -5, name="mem_used"), load(0, 2.0), load(0, 2.6, name="proc_run")]
     text = replace(load(0, name="load_five"), value="high")
     there = translator()
@@ -65,8 +65,8 @@ def test_values_that_a_field_cannot_hold_are_rejected() -> None:
     ]
 
 
-def test_a_collectors_names_are_known() -> None:
-    """cc-metric-collector and the collector of NVIDIA's cards say the same in other words."""
+def test_sample_accepts_names_of_other_collectors() -> None:
+    """cc-metric-collector and ccpipe's NVIDIA collector name the same metrics differently."""
     tags = {"cluster": "fox", "hostname": "c1", "type": "accelerator", "type-id": "0000:C1:00.0"}
     there = translator()
     there.feed(
@@ -79,8 +79,8 @@ def test_a_collectors_names_are_known() -> None:
         )
     )
     (only,) = samples(there.flush())
-    card = SampleGpu(uuid="0000:C1:00.0", memory=2560, ce_util=80)
-    assert only.system == SampleSystem(load1=3.0, gpus=(card,))
+    gpu = SampleGpu(uuid="0000:C1:00.0", memory=2560, ce_util=80)
+    assert only.system == SampleSystem(load1=3.0, gpus=(gpu,))
 
 
 VALUES = st.one_of(st.integers(-(2**63), 2**64), st.floats(), st.text(max_size=3), st.booleans())
@@ -109,8 +109,8 @@ ROWS = st.tuples(
 
 
 @given(st.lists(ROWS, max_size=20))
-def test_metrics_in_are_metrics_out_and_rejected(rows: list[tuple[Any, ...]]) -> None:
-    """None is dropped without a reason, whatever it holds; here each is of a node of its own."""
+def test_each_metric_is_in_sample_or_rejected(rows: list[tuple[Any, ...]]) -> None:
+    """None is dropped without a reason; here each is of a node of its own."""
     there = translator()
     messages = []
     for number, (name, value, time, job, is_named) in enumerate(rows):
@@ -140,7 +140,7 @@ def processes_made(*messages: Message) -> list[SampleProcess]:
     return processes_of(there.feed(to_lines(messages)) + there.flush())
 
 
-def test_processor_time_of_a_job_is_integrated() -> None:
+def test_cpu_time_of_job_is_integrated() -> None:
     """400 percent for a minute are 240 s: Jobanalyzer computes the 400 percent of them again."""
     rows = [cpu_used(0, 400.0), cpu_used(60, 400.0), cpu_used(120, 100.0), cpu_used(120, 7.0, "c2")]
     made = processes_made(*rows)
@@ -151,7 +151,7 @@ def test_processor_time_of_a_job_is_integrated() -> None:
     assert len({p.pid for p in made}) == 1
 
 
-def test_user_and_system_time_of_a_job_are_added_up() -> None:
+def test_cpu_time_adds_user_and_system_time() -> None:
     """As slurm_cgroup reports them, here and in cc-metric-collector; the sum as such wins."""
     rows = [
         replace(cpu_used(second, percent), name=name)
@@ -166,7 +166,7 @@ def test_user_and_system_time_of_a_job_are_added_up() -> None:
     assert [p.cpu_util for p in processes_made(*rows[:2], cpu_used(0, 70.0))] == [70]
 
 
-def test_stand_ins_of_a_node_have_distinct_pids() -> None:
+def test_placeholder_processes_of_node_have_distinct_pids() -> None:
     """One for each job, epoch and user, the same in every sample."""
     rows = [cpu_used(s, 1.0, stype_id=job) for s in (0, 60) for job in ("7", "8", "7.9")]
     pids = [p.pid for p in processes_made(*rows)]
@@ -180,23 +180,23 @@ GROUP = NodeJob("fox", "c1", 7, 9, "ann")
 SECOND = 10**9
 
 
-def test_utilization_times_time() -> None:
-    """The first sample only begins: how long it speaks of is not known."""
+def test_cpu_time_begins_with_second_sample() -> None:
+    """The interval before the first sample is unknown."""
     times = CpuTimes(StateStore())
     assert times.add(BATCH, 100 * SECOND, 80.0) == CpuTime(0.0, 80.0)
     assert times.add(BATCH, 110 * SECOND, 80.0) == CpuTime(8.0, 80.0)
     assert times.add(BATCH, 120 * SECOND, 20.0) == CpuTime(10.0, 50.0)
 
 
-def test_a_late_or_repeated_sample_adds_nothing() -> None:
-    """What was counted is not counted again, as after a restart of the source."""
+def test_cpu_time_ignores_late_and_repeated_samples() -> None:
+    """As after a restart of the source."""
     times = CpuTimes(StateStore())
     for second in (0, 10, 20, 10, 20):
         used = times.add(BATCH, second * SECOND, 100.0)
     assert used == CpuTime(20.0, 100.0)
 
 
-def test_a_sample_of_the_future_adds_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_cpu_time_ignores_sample_of_future(caplog: pytest.LogCaptureFixture) -> None:
     """One wrong clock would make all later samples late; it is logged once."""
     times = CpuTimes(StateStore(), clock=lambda: 100 * SECOND)
     times.add(BATCH, 80 * SECOND, 100.0)
@@ -208,7 +208,7 @@ def test_a_sample_of_the_future_adds_nothing(caplog: pytest.LogCaptureFixture) -
     ]
 
 
-def test_a_time_of_the_future_in_the_state_is_replaced() -> None:
+def test_cpu_time_replaces_future_time_in_state() -> None:
     """As after this machine's own clock was wrong."""
     now = [10**9 * SECOND]
     times = CpuTimes(StateStore(), clock=lambda: now[0])
@@ -219,15 +219,15 @@ def test_a_time_of_the_future_in_the_state_is_replaced() -> None:
     assert times.add(BATCH, 100 * SECOND, 100.0).seconds == 10
 
 
-def test_a_process_group_that_was_silent_for_long_is_another_job() -> None:
-    """Numbers of process groups are used again; those of batch jobs are not."""
+def test_cpu_time_restarts_for_reused_process_group() -> None:
+    """Numbers of process groups are reused; numbers of batch jobs are not."""
     times = CpuTimes(StateStore())
     for job, expected in ((GROUP, 0.0), (BATCH, 4 * 3600.0)):
         times.add(job, 0, 100.0)
         assert times.add(job, 4 * 3600 * SECOND, 100.0).seconds == expected
 
 
-def test_jobs_of_the_longest_ago_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oldest_jobs_are_forgotten_beyond_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded."""
     monkeypatch.setattr(cc_to_sonar_sample, "MAX_JOBS", 2)
     times = CpuTimes(StateStore())

@@ -14,8 +14,7 @@ ROWS = (
 )  # fmt: skip
 
 
-def test_names_are_unique() -> None:
-    """One name is one metric."""
+def test_metric_names_are_unique() -> None:
     names = [row.name for row in ROWS]
     assert len(names) == len(set(names))
 
@@ -29,7 +28,7 @@ def test_names_are_unique() -> None:
         (metrics.JOB_GPU, SampleProcessGpu),
     ],
 )
-def test_each_field_is_one_of_its_sonar_type(
+def test_metric_field_exists_in_sonar_type(
     rows: tuple[metrics.SonarMetric, ...], record: type[Record]
 ) -> None:
     """A field that Sonar does not write would never become a metric."""
@@ -37,7 +36,7 @@ def test_each_field_is_one_of_its_sonar_type(
     assert {row.field for row in rows} <= known
 
 
-def test_units_are_those_of_the_collectors() -> None:
+def test_metric_units_match_collectors() -> None:
     """Where one of ccpipe's own collectors measures the same, the unit is the same."""
     own = units()
     shared = {row.name: row.unit for row in ROWS if row.name in own}
@@ -45,19 +44,19 @@ def test_units_are_those_of_the_collectors() -> None:
     assert shared == {name: own[name] for name in shared}
 
 
-def test_only_levels_survive_the_way_back() -> None:
+def test_only_levels_survive_round_trip() -> None:
     """A counter cannot be restored from its growth."""
-    assert all(row.how is metrics.How.LEVEL for row in ROWS if row.survives)
+    assert all(row.how is metrics.Formula.LEVEL for row in ROWS if row.survives)
 
 
-def test_requests_in_progress_are_the_only_level_of_a_disk() -> None:
+def test_disk_has_requests_in_progress_as_only_level() -> None:
     """All other numbers of /proc/diskstats only grow."""
-    assert [at for at, row in enumerate(metrics.DISK) if row.how is metrics.How.LEVEL] == [
+    assert [at for at, row in enumerate(metrics.DISK) if row.how is metrics.Formula.LEVEL] == [
         metrics.IN_PROGRESS
     ]
 
 
-def test_disks_have_the_fields_of_diskstats() -> None:
+def test_disk_has_fields_of_diskstats() -> None:
     """17 numbers per disk, all of the field ``stats``."""
     assert {row.field for row in metrics.DISK} == {"stats"}
     assert len(metrics.DISK) == 17

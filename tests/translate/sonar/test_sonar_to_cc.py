@@ -1,4 +1,4 @@
-"""Envelopes to lines: nodes' states, topologies and errors; what the bridge keeps over restarts."""
+"""Envelopes to lines: nodes' states, topologies and errors; state kept over restarts."""
 
 import json
 from pathlib import Path
@@ -26,9 +26,7 @@ def translator() -> SonarToCc:
     return SonarToCc(envelopes=False)
 
 
-def test_states_of_nodes_become_events(
-    translator: SonarToCc, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_node_states_become_events(translator: SonarToCc, monkeypatch: pytest.MonkeyPatch) -> None:
     """In lower case, each node once with all its states, so many to an event."""
     monkeypatch.setattr(clustercockpit, "MAX_STATES", 2)
     nodes = (
@@ -51,8 +49,8 @@ def test_states_of_nodes_become_events(
     ]
 
 
-def test_states_of_nodes_have_what_running_jobs_have_of_them(translator: SonarToCc) -> None:
-    """As Slurm allocated it; what is not known of each job on a node is left out, never 0."""
+def test_node_states_include_resources_of_running_jobs(translator: SonarToCc) -> None:
+    """As Slurm allocated them; omitted, never 0, unless known for each job on the node."""
     detail = ("Nodes=c[1-2] CPU_IDs=0-3 Mem=800 GRES=gpu:a100:2(IDX:0,2)", "OverSubscribe=OK")
     jobs = [
         replace(RUNNING, user_name="ann", gres_detail=detail),
@@ -83,7 +81,7 @@ def test_states_of_nodes_have_what_running_jobs_have_of_them(translator: SonarTo
     }
 
 
-def test_names_that_are_no_list_of_nodes_cost_only_themselves(translator: SonarToCc) -> None:
+def test_invalid_node_list_is_rejected_alone(translator: SonarToCc) -> None:
     """The others are sent; the envelope becomes a dead letter with the reason."""
     nodes = (sonar.ClusterNodes(("None assigned", "c1"), ("IDLE",)),)
     bad = sonar.ClusterEnvelope(
@@ -97,14 +95,12 @@ def test_names_that_are_no_list_of_nodes_cost_only_themselves(translator: SonarT
     assert "None assigned" in refused.reason
 
 
-def test_a_node_has_an_event_topology(translator: SonarToCc) -> None:
+def test_node_has_event_topology(translator: SonarToCc) -> None:
     """With its sockets, cores and accelerators."""
-    card = sonar.SysinfoGpuCard(
-        index=1, uuid="GPU-1", manufacturer="NVIDIA", model="H200", memory=7
-    )
+    gpu = sonar.SysinfoGpuCard(index=1, uuid="GPU-1", manufacturer="NVIDIA", model="H200", memory=7)
     node = sonar.SysinfoAttributes(
         time=at(0), cluster="fox", node="c1", sockets=2, cores_per_socket=64, threads_per_core=2,
-        cpu_model="EPYC", memory=1000, cards=(card,), numa_nodes=8,
+        cpu_model="EPYC", memory=1000, cards=(gpu,), numa_nodes=8,
     )  # fmt: skip
     (line,) = translator.feed(Envelopes([sonar.SysinfoEnvelope(META, sonar.SysinfoData(node))]))
     assert (line.name, line.tags["function"], line.hostname) == ("topology", "sysinfo", "c1")
@@ -128,8 +124,8 @@ def test_hard_errors_become_log_lines(translator: SonarToCc) -> None:
     ]
 
 
-def test_what_cannot_be_encoded_is_refused() -> None:
-    """An envelope that no JSON can hold costs only itself."""
+def test_envelope_that_cannot_be_encoded_is_rejected() -> None:
+    """Other envelopes are unaffected."""
     bad = envelope(0, replace(PENDING, job_name="\ud800"))
     translator = SonarToCc()
     lines = translator.feed(Envelopes([bad, envelope(0, PENDING)]))
@@ -141,14 +137,14 @@ def test_what_cannot_be_encoded_is_refused() -> None:
     ("time", "reason"),
     [
         ("", "the time is missing"),
-        ("2300-01-01T00:00:00Z", "the time 2300-01-01T00:00:00Z is outside of 1678 to 2262, whi"),
-        ("1600-01-01T00:00:00Z", "the time 1600-01-01T00:00:00Z is outside of 1678 to 2262, whi"),
+        ("2300-01-01T00:00:00Z", "the time 2300-01-01T00:00:00Z is outside of 1678 to 2262, the"),
+        ("1600-01-01T00:00:00Z", "the time 1600-01-01T00:00:00Z is outside of 1678 to 2262, the"),
     ],
 )
-def test_envelopes_without_a_usable_time_are_rejected(
+def test_envelope_without_usable_time_is_rejected(
     translator: SonarToCc, time: str, reason: str
 ) -> None:
-    """Also an envelope of errors; the reason says why."""
+    """Also an envelope of errors; the message names the reason."""
     good = sonar.SysinfoEnvelope(
         META, sonar.SysinfoData(sonar.SysinfoAttributes(time=time, cluster="f", node="c"))
     )
@@ -163,7 +159,7 @@ def test_envelopes_without_a_usable_time_are_rejected(
     assert lines.rejected[0].reason.startswith(reason)
 
 
-def test_jobs_that_cannot_be_used_are_rejected_alone(translator: SonarToCc) -> None:
+def test_unusable_jobs_are_rejected_alone(translator: SonarToCc) -> None:
     """In an envelope of their own; the other records of theirs are sent."""
     good = replace(COMPLETED, user_name="ann")
     bad = (
@@ -199,10 +195,10 @@ JOBS = st.lists(
 
 
 @given(JOBS, st.sampled_from(("fox", "")))
-def test_jobs_in_are_jobs_out_and_rejected(jobs: list[sonar.SlurmJob], cluster: str) -> None:
-    """Each that has run is a start, each that cannot be used is rejected.
+def test_each_job_is_started_or_rejected(jobs: list[sonar.SlurmJob], cluster: str) -> None:
+    """Each that has run is a start, each unusable one is rejected.
 
-    Neither are steps, those that never ran, and those of which more is to come.
+    Steps, jobs that never ran, and incomplete jobs are neither.
     """
     translator = SonarToCc(envelopes=False)
     lines = translator.feed(Envelopes([envelope(60, *jobs, cluster=cluster)]))
@@ -252,8 +248,8 @@ def records_in(envelope: sonar.Envelope) -> list[Any]:
 
 
 @given(strategies.envelopes, st.sampled_from((None, "", "1500-01-01T00:00:00Z")))
-def test_envelopes_in_are_lines_out_and_rejected(whole: sonar.Envelope, time: str | None) -> None:
-    """Nothing is dropped without a reason, whatever the envelope holds."""
+def test_each_envelope_makes_lines_or_is_rejected(whole: sonar.Envelope, time: str | None) -> None:
+    """Nothing is dropped without a reason."""
     if time is not None:
         whole = with_time(whole, time)
     translator = SonarToCc(envelopes=False, all_jobs=True)
@@ -287,8 +283,8 @@ def functions(lines: Any) -> list[str]:
     return [message.tags["function"] for message in lines]
 
 
-def test_a_restart_sends_no_start_again(tmp_path: Path) -> None:
-    """With a state; what was not committed is sent again, byte for byte."""
+def test_restart_repeats_no_start(tmp_path: Path) -> None:
+    """With a state; uncommitted messages are sent again, byte for byte."""
     state = str(tmp_path / "state")
     running = envelope(10, replace(RUNNING, user_name="ann"))
     first = SonarToCc(envelopes=False, state=state)
@@ -304,7 +300,7 @@ def test_a_restart_sends_no_start_again(tmp_path: Path) -> None:
     assert functions(third.feed(Envelopes([envelope(600, RAN)]))) == ["stop_job"]
 
 
-def test_counters_grow_on_after_a_restart(tmp_path: Path) -> None:
+def test_counters_continue_after_restart(tmp_path: Path) -> None:
     """With a state; a sample whose output was not committed has its gains again."""
     state = str(tmp_path / "state")
     samples = [
@@ -324,7 +320,7 @@ def test_counters_grow_on_after_a_restart(tmp_path: Path) -> None:
         translator.commit(1)
 
 
-def test_a_stop_that_is_held_back_is_flushed() -> None:
+def test_flush_returns_held_stop() -> None:
     """At the end nothing is lost."""
     translator = SonarToCc(envelopes=False)
     translator.feed(Envelopes([envelope(10, replace(RUNNING, user_name="ann"))]))

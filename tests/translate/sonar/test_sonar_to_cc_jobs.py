@@ -53,8 +53,8 @@ def translator() -> SonarToCc:
     return SonarToCc(envelopes=False, stop_delay=Duration(0))
 
 
-def test_a_job_starts_and_stops_once(translator: SonarToCc) -> None:
-    """With all that its records said so far, whatever comes again."""
+def test_job_starts_and_stops_once(translator: SonarToCc) -> None:
+    """With all fields known so far, despite repeated records."""
     assert reported(translator, envelope(-40, PENDING)) == []
     events = reported(
         translator,
@@ -105,7 +105,7 @@ def test_a_job_starts_and_stops_once(translator: SonarToCc) -> None:
     ]
 
 
-def test_without_jobs_the_state_is_that_of_each_node() -> None:
+def test_without_jobs_each_node_has_its_own_state() -> None:
     """Then no start and no stop is made, and several processes may share the nodes.
 
     With them each of two processes would start a job on nodes of both.
@@ -116,15 +116,15 @@ def test_without_jobs_the_state_is_that_of_each_node() -> None:
     assert translator.scope == Scope.NODE
 
 
-def test_a_job_that_never_ran_makes_no_event(translator: SonarToCc) -> None:
+def test_job_that_never_ran_makes_no_event(translator: SonarToCc) -> None:
     """Cancelled while it was pending: it has no nodes, or none that are a list of nodes."""
     cancelled = replace(PENDING, job_state="CANCELLED by 1000", end_time=at(5))
     nowhere = replace(cancelled, start_time=at(5), nodes=("None assigned",))
     assert reported(translator, envelope(10, cancelled), envelope(20, nowhere)) == []
 
 
-def test_later_records_override_earlier_ones_by_field(translator: SonarToCc) -> None:
-    """By the envelopes' times, in any order; what a record omits stays."""
+def test_later_record_overrides_earlier_by_field(translator: SonarToCc) -> None:
+    """By the envelopes' times, in any order; fields missing in a record are kept."""
     newer = replace(PENDING, partition="big", user_name="")
     events = reported(
         translator, envelope(-30, newer), envelope(-40, PENDING), envelope(10, RUNNING)
@@ -143,7 +143,7 @@ def test_later_records_override_earlier_ones_by_field(translator: SonarToCc) -> 
         ("FAILED", "failed"),
     ],
 )
-def test_states_are_those_that_cc_backend_knows(
+def test_states_map_to_cc_backend_states(
     translator: SonarToCc, state: str, reported_as: str
 ) -> None:
     """In lower case, without what Slurm adds to them."""
@@ -157,8 +157,8 @@ def test_steps_make_no_event(translator: SonarToCc) -> None:
     assert reported(translator, envelope(10, *steps)) == []
 
 
-def test_parts_of_a_heterogeneous_job_are_jobs(translator: SonarToCc) -> None:
-    """Each has its own id; what they share is in the metadata."""
+def test_components_of_heterogeneous_job_are_jobs(translator: SonarToCc) -> None:
+    """Each has its own id; their shared data is in the metadata."""
     parts = [
         replace(RUNNING, user_name="ann", job_id=1467921 + i, het_job_id=1467921, het_job_offset=i)
         for i in (0, 1)
@@ -169,7 +169,7 @@ def test_parts_of_a_heterogeneous_job_are_jobs(translator: SonarToCc) -> None:
 
 
 @pytest.mark.parametrize(("array", "index"), [(7, "0"), (0, None)])
-def test_task_zero_counts_in_an_array_only(
+def test_task_zero_counts_in_array_only(
     translator: SonarToCc, array: int, index: str | None
 ) -> None:
     """A record without an array has the same 0."""
@@ -178,14 +178,14 @@ def test_task_zero_counts_in_an_array_only(
     assert payload["metaData"].get("arrayTaskId") == index
 
 
-def test_an_unlimited_job_has_no_walltime(translator: SonarToCc) -> None:
+def test_unlimited_job_has_no_walltime(translator: SonarToCc) -> None:
     """Neither 0 nor 2⁶⁴ seconds."""
     job = replace(RUNNING, user_name="ann", time_limit=sonar.INFINITE, priority=sonar.INFINITE)
     assert "walltime" not in reported(translator, envelope(10, job))[0][1]
 
 
-def test_resources_may_come_from_sacct(translator: SonarToCc) -> None:
-    """Sonar 0.16 has them nowhere else; numbers with a unit are no counts."""
+def test_resources_are_read_from_sacct_data(translator: SonarToCc) -> None:
+    """Sonar 0.16 has them only there; numbers with a unit are not counts."""
     job = replace(
         RUNNING,
         user_name="ann",
@@ -207,7 +207,7 @@ DETAILED = replace(
 
 
 def test_resources_have_threads_and_accelerators() -> None:
-    """What Slurm says of a node's CPUs and GPUs is in its resource; ids of GPUs are the site's."""
+    """A node's CPUs and GPUs by Slurm are in its resource; GPU ids are configured by the site."""
     translator = SonarToCc(envelopes=False, gpu_ids={"c[1,7]": ["A0", "A1"]})
     [(_, start)] = reported(translator, envelope(0, PENDING_AND_DETAILED))
     assert start["resources"] == [
@@ -226,15 +226,14 @@ PENDING_AND_DETAILED = replace(DETAILED, user_name="ann", submit_time=at(-50))
         ("OverSubscribe=YES", "none", "multi_user"), ("gpu:2", "single_user", "single_user"),
     ],
 )  # fmt: skip
-def test_shared_is_what_slurm_says(text: str, default: Any, shared: str | None) -> None:
-    """Where the record does not say it, the recipe does."""
+def test_shared_is_taken_from_record_or_recipe(text: str, default: Any, shared: str | None) -> None:
     translator = SonarToCc(envelopes=False, shared=default)
     job = replace(PENDING_AND_DETAILED, gres_detail=(text,))
     [(_, start)] = reported(translator, envelope(0, job))
     assert start.get("shared") == shared
 
 
-def test_details_that_fit_nothing_cost_only_themselves(translator: SonarToCc) -> None:
+def test_invalid_details_are_ignored(translator: SonarToCc) -> None:
     """The job starts without them."""
     job = replace(PENDING_AND_DETAILED, gres_detail=("Nodes=c[1 CPU_IDs=x", "Nodes=c1 GRES=:"))
     [(_, start)] = reported(translator, envelope(0, job))

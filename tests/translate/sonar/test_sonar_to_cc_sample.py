@@ -1,4 +1,4 @@
-"""Samples to metrics: names, units, scaling, and what becomes of counters."""
+"""Samples to metrics: names, units, scaling and counters."""
 
 from typing import Any
 
@@ -24,8 +24,8 @@ def fed(*envelopes: sonar.SampleEnvelope, **options: bool) -> Lines:
     return lines
 
 
-def test_levels_have_the_collectors_names_and_units() -> None:
-    """As ccpipe's own collectors send them, so that a dashboard need not know who measured."""
+def test_levels_have_names_and_units_of_collectors() -> None:
+    """Dashboards work with either."""
     lines = fed(
         sample(
             load1=1.5,
@@ -50,7 +50,7 @@ def test_levels_have_the_collectors_names_and_units() -> None:
     assert all(not message.problems() for message in lines)
 
 
-def test_cpu_seconds_become_percent_of_a_hardware_thread() -> None:
+def test_cpu_seconds_become_percent_of_hardware_thread() -> None:
     """Of each, and of all together; the first sample has none."""
     first = sample(0, cpus=(100, 5000))
     assert "cpu_used" not in values(fed(first))
@@ -60,7 +60,7 @@ def test_cpu_seconds_become_percent_of_a_hardware_thread() -> None:
     assert values(lines, type="hwthread", type_id="1") == {"cpu_used": 100}
 
 
-def test_no_rate_is_made_over_a_reset() -> None:
+def test_rates_are_omitted_over_reset() -> None:
     """A counter that went down, another number of them, another boot: they start over."""
     boots: tuple[dict[str, Any], ...] = (
         {"boot": "2025-02-01T00:00:00Z"},
@@ -77,23 +77,23 @@ def test_no_rate_is_made_over_a_reset() -> None:
     assert values(fed(first, second, third))["cpu_used"] == 200
 
 
-def test_a_boot_time_that_wanders_is_no_boot() -> None:
+def test_boot_time_drift_is_not_reboot() -> None:
     """The kernel works it out from two clocks: it changes by a second now and then."""
     first = sample(0, cpus=(100,), boot="2025-02-01T00:00:00Z")
     second = sample(60, cpus=(130,), boot="2025-02-01T00:00:01Z")
     assert values(fed(first, second))["cpu_used"] == 50
 
 
-def test_a_late_sample_has_levels_only() -> None:
-    """And it does not disturb what comes after it."""
+def test_late_sample_has_levels_only() -> None:
+    """Later samples are unaffected."""
     first, late, last = sample(60, cpus=(100,)), sample(0, cpus=(90,)), sample(120, cpus=(130,))
     assert "cpu_used" not in values(fed(first, late))
     assert values(fed(first, late))["cpu_load"] == 1.5
     assert values(fed(first, late, last))["cpu_used"] == 50
 
 
-def test_a_sample_of_the_future_leaves_gains_alone(caplog: pytest.LogCaptureFixture) -> None:
-    """It has levels only, and later samples grow by the one before it; it is logged."""
+def test_sample_of_future_has_levels_only(caplog: pytest.LogCaptureFixture) -> None:
+    """Later samples grow by the one before it; it is logged."""
     future = sample(10**9, cpus=(900,), jobs=(job(process(1, 900)),))
     samples = (
         sample(60 * n, cpus=(100 + 30 * n,), jobs=(job(process(1, 30 * n)),)) for n in range(3)
@@ -122,14 +122,14 @@ def test_counters_of_the_future_are_forgotten(caplog: pytest.LogCaptureFixture) 
     assert "begin anew" in caplog.text
 
 
-def test_nodes_and_clusters_have_counters_of_their_own() -> None:
+def test_counters_are_kept_by_cluster_and_node() -> None:
     """A node of the same name in another cluster is another node."""
     others = [sample(0, cpus=(0,), node="c2"), sample(0, cpus=(50,), cluster="wolf")]
     lines = fed(sample(0, cpus=(100,)), *others, sample(60, cpus=(130,)))
     assert values(lines)["cpu_used"] == 50
 
 
-def test_disks_tell_what_they_did_since_the_last_sample() -> None:
+def test_disk_metrics_are_growth_since_last_sample() -> None:
     """As the collector ``disk`` does; requests in progress are a level."""
     stats = tuple(range(100, 117))
     later = tuple(2 * x for x in stats)
@@ -168,8 +168,8 @@ def test_disk_counters_of_32_bits_wrap_around() -> None:
     assert (reported["io_reads"], reported["io_ioops_weighted_ms"]) == (1, 15)
 
 
-def test_cards_go_by_their_uuid() -> None:
-    """Memory is in MByte of 2²⁰ bytes, as collectors of cards have it."""
+def test_gpus_are_identified_by_uuid() -> None:
+    """Memory is in MByte of 2²⁰ bytes, as in the GPU collectors."""
     gpu = sonar.SampleGpu(
         index=1, uuid="GPU-1", memory=3 * 1024, ce_util=80, temperature=-3, power=300,
         performance_state=sonar.ExtendedUint(8),
@@ -187,7 +187,7 @@ def test_cards_go_by_their_uuid() -> None:
         assert "acc_perf_state" not in values(lines, type="accelerator", type_id="GPU-1")
 
 
-def test_a_job_is_the_sum_of_its_processes() -> None:
+def test_job_metrics_sum_its_processes() -> None:
     """Rolled-up processes count as many as they are; memory is in bytes."""
     alone = sonar.SampleProcess(
         cmd="a", pid=1, resident_memory=10, virtual_memory=20, num_threads=3
@@ -205,7 +205,7 @@ def test_a_job_is_the_sum_of_its_processes() -> None:
     }
 
 
-def test_cpu_time_of_a_job_is_counted_by_process() -> None:
+def test_cpu_time_of_job_is_counted_by_process() -> None:
     """A new one counts as a whole; where the node's use is unknown, with ``cpu_avg`` at most.
 
     It may be one that a filter of Sonar's lets through only now.
@@ -219,8 +219,8 @@ def test_cpu_time_of_a_job_is_counted_by_process() -> None:
     assert cpu_used(fed(first, sample(0, jobs=(job(process(1, 130)),)))) is None
 
 
-def test_a_job_uses_no_more_than_the_whole_node() -> None:
-    """Of which each CPU reports only whole seconds; whatever a number used again seems to say."""
+def test_job_use_is_limited_to_use_of_node() -> None:
+    """Each CPU reports only whole seconds; a reused number may seem to have used more."""
     first = sample(0, cpus=(0, 0), jobs=(job(process(1, 0)),))
     other = replace(process(1, 600), cmd="other")
     assert cpu_used(fed(first, sample(60, cpus=(10, 6), jobs=(job(other),)))) == 30
@@ -237,14 +237,14 @@ def cpu_used(lines: Lines) -> Any:
     return values(lines, stype="job", stype_id="7").get("job_cpu_used")
 
 
-def test_a_job_uses_no_more_than_the_node_has() -> None:
+def test_job_use_is_limited_to_capacity_of_node() -> None:
     """Children that were waited for add all their time at once."""
     first = sample(0, cpus=(0, 0), jobs=(job(process(1, 0)),))
     second = sample(60, cpus=(60, 60), jobs=(job(process(1, 6000)),))
     assert cpu_used(fed(first, second)) == 200
 
 
-def test_a_job_reads_and_writes_bytes_a_second() -> None:
+def test_job_reads_and_writes_bytes_per_second() -> None:
     """Counters are in kilobytes; a process that is new counts as a whole."""
     first = sample(0, jobs=(job(process(1, 0, data_read=100, data_written=7)),))
     second = sample(
@@ -254,7 +254,7 @@ def test_a_job_reads_and_writes_bytes_a_second() -> None:
     assert (reported["job_read_bw"], reported["job_write_bw"]) == (1280, 0)
 
 
-def test_a_job_has_each_card_once() -> None:
+def test_job_has_each_gpu_once() -> None:
     """Its processes' shares are added up."""
     on = sonar.SampleProcessGpu(uuid="GPU-1", gpu_util=30, gpu_memory=512, gpu_memory_util=5)
     lines = fed(
@@ -268,26 +268,26 @@ def test_a_job_has_each_card_once() -> None:
     assert reported == {"job_acc_utilization": 60, "job_acc_mem_used": 1.0, "job_acc_mem_util": 10}
 
 
-def test_jobs_that_are_no_batch_jobs_are_left_out_unless_asked_for() -> None:
-    """Every process group is one; two boots' are told apart by their epochs."""
+def test_other_jobs_than_batch_jobs_are_omitted_by_default() -> None:
+    """Every process group is one; epochs distinguish two boots."""
     envelope = sample(jobs=(job(sonar.SampleProcess(pid=1), epoch=99),))
     assert not values(fed(envelope), stype="job", stype_id="7.99")
     assert values(fed(envelope, all_jobs=True), stype="job", stype_id="7.99")
 
 
-def test_zero_never_stands_for_unknown() -> None:
+def test_unknown_values_are_omitted() -> None:
     """Sonar writes 0, or nothing, for what it could not read."""
     idle = sonar.SampleGpu(uuid="GPU-1")
     failing = sonar.SampleGpu(uuid="GPU-2", failing=1)
     busy = sonar.SampleGpu(uuid="GPU-3", ce_util=40)
-    cards = tuple(sonar.SampleProcessGpu(uuid=gpu.uuid) for gpu in (idle, failing, busy))
-    own = job(sonar.SampleProcess(pid=1, gpus=cards))
+    gpus = tuple(sonar.SampleProcessGpu(uuid=gpu.uuid) for gpu in (idle, failing, busy))
+    own = job(sonar.SampleProcess(pid=1, gpus=gpus))
     bare: dict[str, Any] = {"load1": 0.0, "gpus": (idle, failing, busy)}
     lines = fed(sample(0, jobs=(own,), **bare), sample(60, jobs=(own,), **bare))
     assert values(lines) == {}
     assert "job_read_bw" not in values(lines, stype="job", stype_id="7")
-    of_cards = [values(lines, type="accelerator", type_id=g.uuid) for g in (idle, failing, busy)]
-    assert of_cards == [
+    of_gpus = [values(lines, type="accelerator", type_id=g.uuid) for g in (idle, failing, busy)]
+    assert of_gpus == [
         {"acc_failing": 0, "acc_utilization": 0, "acc_mem_util": 0, "acc_mem_used": 0},
         {"acc_failing": 1},
         {"acc_failing": 0, "acc_utilization": 40, "acc_mem_util": 0, "acc_mem_used": 0},
@@ -299,7 +299,7 @@ def test_zero_never_stands_for_unknown() -> None:
     assert of_job == [{"job_acc_utilization": 0}, {}, {}]
 
 
-def test_zero_is_a_load_where_there_are_processes() -> None:
+def test_zero_load_is_sent_if_processes_exist() -> None:
     """All loads and the number of processes are from one file."""
     reported = values(fed(sample(load1=0.0, existing_entities=90)))
     assert reported == {"cpu_load": 0, "load_five": 0, "load_fifteen": 0, "proc_total": 90}
@@ -313,15 +313,15 @@ def test_soft_errors_become_log_lines() -> None:
     assert not line.problems()
 
 
-def test_names_that_no_tag_can_carry_are_percent_encoded() -> None:
-    """Nobody loses a metric for a line end in a user's or a device's name."""
+def test_names_invalid_in_tags_are_percent_encoded() -> None:
+    """No metric is lost because of a line end in a user's or a device's name."""
     envelope = sample(jobs=(replace(job(sonar.SampleProcess(pid=1)), user="a\nb\\"),))
     lines = decode(encode(fed(envelope)))
     assert lines.rejected == []
     assert values(lines, stype="job", stype_id="7", user="a%0Ab%5C")
 
 
-def test_what_64_bits_cannot_hold_is_a_float() -> None:
+def test_value_beyond_63_bits_becomes_float() -> None:
     """Kilobytes times 1024 may be beyond 63 bits; the value stays about right."""
     huge = sonar.SampleProcess(pid=1, resident_memory=2**64 - 1)
     reported = values(fed(sample(jobs=(job(huge, huge),))), stype="job", stype_id="7")
@@ -330,8 +330,7 @@ def test_what_64_bits_cannot_hold_is_a_float() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 2**64 - 1), max_size=4), max_size=5))
-def test_no_counters_give_anything_but_finite_rates_above_zero(samples: list[list[int]]) -> None:
-    """Whatever they do: down, up, more, fewer."""
+def test_rates_are_finite_and_positive_for_any_counters(samples: list[list[int]]) -> None:
     translator = SonarToCc(envelopes=False)
     for second, cpus in enumerate(samples):
         lines = translator.feed(Envelopes([sample(60 * second, cpus=tuple(cpus))]))
@@ -340,7 +339,7 @@ def test_no_counters_give_anything_but_finite_rates_above_zero(samples: list[lis
         assert all(isinstance(value, float) and value >= 0 for value in used)
 
 
-def test_jobs_that_are_over_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ended_jobs_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their series are forgotten, counters of the node stay, and no value goes astray."""
     monkeypatch.setattr(sonar_to_cc, "SPARE_SERIES", 20)
     translator = SonarToCc(envelopes=False)
@@ -368,7 +367,7 @@ def test_objects_of_one_job_are_added_up() -> None:
     assert [m.name for m in lines].count("job_processes") == 1
 
 
-def test_nodes_that_went_silent_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_nodes_are_forgotten_beyond_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded however many names there are; the longest silent one goes."""
     monkeypatch.setattr(sonar_to_cc, "MAX_NODES", 2)
     translator = SonarToCc(envelopes=False)

@@ -1,9 +1,9 @@
-"""Splits a NATS server's byte stream into frames: the pure Python twin of ``_frames.pyx``.
+"""Splits a NATS server's byte stream into frames: the pure Python fallback of ``_frames.pyx``.
 
 Publishers choose the bytes of subjects, reply subjects and headers, and the server checks few of
 them. So nothing in a message raises here: one that violates the protocol is delivered with its
 `flaw`. Only bytes that no server sends raise, because the start of the next frame is then unknown.
-What JetStream says about a message is in its reply subject, also that it was delivered before.
+JetStream's metadata of a message, such as redelivery, is in its reply subject.
 
 Source: NATS documentation, *Client Protocol*; ADR-4, *NATS Message Headers*.
 """
@@ -32,7 +32,7 @@ class Delivery(NamedTuple):
     """Bytes that are not UTF-8 are written ``\xff``."""
     payload: bytes
     header: bytes = b""
-    """The raw header, with its first line; empty if there is none."""
+    """The raw header, with its first line; empty if missing."""
     reply: str = ""
     flaw: str = ""
     """The protocol rule that the message violates; normally empty."""
@@ -118,7 +118,7 @@ def are_first(deliveries: Sequence[Delivery]) -> bool:
         return False
     consumer = f".{tokens[0]}.{tokens[1]}."
     begin = replies[0].partition(consumer)[0] + consumer + "1."
-    # What sorts between two texts begins as both do.
+    # All strings that sort between two share the common prefix of both.
     return min(replies).startswith(begin) and max(replies).startswith(begin)
 
 
@@ -182,7 +182,7 @@ _INT64_DIGITS = 19
 
 
 def write_header(headers: Mapping[str, str]) -> bytes:
-    """Return a header as the server sends it; empty if there are no fields."""
+    """Return a header as the server sends it; empty without fields."""
     lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
     return "".join(["NATS/1.0\r\n", *lines, "\r\n"]).encode() if lines else b""
 
@@ -200,7 +200,7 @@ class BrokenFrame(DataError):  # noqa: N818 - named for what happened
     """The server sent bytes that violate the protocol."""
 
 
-class FlawedMessage(DataError):  # noqa: N818 - named for what happened
+class MalformedMessageError(DataError):
     """A message was dropped because it violates the protocol."""
 
     def __init__(self, message: Delivery) -> None:

@@ -28,7 +28,7 @@ class FrameSplitter:
         self._needed = 1  # bytes of the current frame, as far as known
 
     def free(self) -> memoryview:
-        """Return the buffer for the next bytes, with room for the whole current frame."""
+        """Return the buffer for the next bytes, large enough for the whole current frame."""
         held = self._end - self._start
         lacking = max(self._needed - held, SMALL // 2)
         if not held or len(self._store) - self._end < lacking:
@@ -38,7 +38,7 @@ class FrameSplitter:
     def filled(self, count: int) -> list[Frame]:
         """Return the frames completed by `count` more bytes; raises BrokenFrame."""
         self._end += count
-        if self._end == len(self._store):  # more data was waiting than there was room for
+        if self._end == len(self._store):  # more data was waiting than fits
             self._size = min(2 * self._size, LARGE)
         if self._end - self._start < self._needed:
             return []

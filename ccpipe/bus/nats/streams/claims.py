@@ -1,7 +1,7 @@
 """Which process reads which partition: one table, updated by all processes of a durable name.
 
 The table is the last message of a subject. A process writes it on condition that the last message
-is the one it has read, so that of two concurrent writes one fails and reads again. Clocks are not
+is the one it has read: if two processes write at once, one fails and reads again. Clocks are not
 compared: a process counts as dead if its heartbeat counter has not changed for a time that the
 others measure.
 """
@@ -62,7 +62,7 @@ class Observer:
     def __init__(self, max_gap: float) -> None:
         """Start over after `max_gap` seconds without an observation, which count for no process.
 
-        Then this process was stalled, or the broker was unreachable and nobody could write.
+        Then this process was stalled, or the broker was unreachable and no process could write.
         """
         self._max_gap = max_gap
         self._seen: dict[str, tuple[int, float]] = {}
@@ -130,7 +130,7 @@ class Claims:
         self._subjects = f"{escape(subjects.cluster)}.replicas.*"
 
     async def read(self, jetstream: JetStreamContext) -> Version:
-        """Return the table, empty if there is none; creates its stream.
+        """Return the table, empty if missing; creates its stream.
 
         Raises UnavailableError or DeniedError.
         """

@@ -145,7 +145,7 @@ async def call(
 async def _find(
     jetstream: JetStreamContext, subject: str, request: Mapping[str, Any] | None, doing: str
 ) -> dict[str, Any] | None:
-    """Send a request like `call`; return None if there is no such thing."""
+    """Send a request like `call`; return None if not found."""
     try:
         return await api_request(jetstream, subject, request)
     except nats.js.errors.NotFoundError:
@@ -172,7 +172,7 @@ async def _time_of_last(jetstream: JetStreamContext, stream: str, subject: str) 
 async def age_of_newest(jetstream: JetStreamContext, patterns: Iterable[str]) -> float | None:
     """Return the age in seconds of the newest message that a stream stores on subject patterns.
 
-    None if there is no message. Both times are the broker's.
+    None without a message. Both times are the broker's.
     """
     ages = []
     for pattern in patterns:

@@ -97,7 +97,7 @@ def _overlaps(streams: dict[str, Stream], pattern: str, own: str) -> list[str]:
 async def check_streams(bus: Connection, site: Site) -> None:
     """Raise ConfigError if streams exist and differ from the configuration.
 
-    Missing streams are no error: the first bridge creates them.
+    Missing streams are allowed: the first bridge creates them.
     """
     found = await survey(bus, site)
     wrong = [str(each) for each in found.differences if each.now != ABSENT]
@@ -141,7 +141,7 @@ async def apply(bus: Connection, site: Site, found: Survey, *, drop: bool) -> No
 def _refuse_to_drop(stream: Stream, own: list[Difference], site: Site) -> None:
     settings = {each.setting for each in own}
     if "max_bytes" in settings and stream.state.bytes > site.bus.stream_size:
-        reason = f"it holds {stream.state.bytes} bytes"
+        reason = f"it stores {stream.state.bytes} bytes"
     elif "max_age" in settings and 0 < float(site.bus.stream_age) < stream.age:
         reason = f"its oldest message is {stream.age:.0f} s old"
     else:

@@ -1,4 +1,4 @@
-"""What JetStream has stored, then new messages: in order, without a durable consumer."""
+"""Reading stored messages of JetStream, then new ones: in order, without a durable consumer."""
 
 import asyncio
 import contextlib
@@ -36,11 +36,11 @@ async def read_stored(
 ) -> None:
     """Call `receive` with every message that streams store on some subject patterns.
 
-    The oldest comes first in each stream; subjects that no stream stores have no messages.
+    Each stream is read from its oldest message; subjects that no stream stores have no messages.
     Nothing is acknowledged, and bridges are not affected. How long this may take is the caller's
-    to limit. `since` is in nanoseconds since the epoch; `maximum` is that of each stream; with
-    `follow` new messages come too, until cancelled. Raises UnavailableError or DeniedError if
-    reading cannot start.
+    to limit. `since` is in nanoseconds since the epoch; `maximum` applies to each stream; with
+    `follow` it continues with new messages until cancelled. Raises UnavailableError or
+    DeniedError if reading cannot start.
     """
     found = await _streams_of(bus.jetstream(), patterns)
     tasks = [

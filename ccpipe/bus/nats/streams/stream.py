@@ -50,7 +50,7 @@ async def ensure_stream(
     """Return the name of the stream that stores the first of `patterns`.
 
     Patterns that no stream stores are added to ours, which is created if necessary. A stream
-    created by the site is used as it is, whatever its name; those of `patterns` that another stream
+    created by the site is used as it is, whatever its name; `patterns` that another stream
     stores are reported. Dead letters have a separate stream, so that metrics cannot displace them.
 
     Raises UnavailableError if JetStream does not answer (yet), and DeniedError.
@@ -250,7 +250,7 @@ async def ensure_consumer(
 ) -> str:
     """Find or create the durable consumer that keeps a bridge's position.
 
-    Returns an identifier of the consumer, distinct from that of a later one of the same name, and
+    Returns an identifier of the consumer, distinct from a later one of the same name, and
     the same for all bridges that share it, however often they and the broker start. Raises as
     ``ensure_stream`` does, and ConfigError if it exists with other subjects or settings.
     """

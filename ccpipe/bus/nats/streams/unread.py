@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 10.0
 NEAR_SECONDS = 1.0
-"""Interval while the stream is about to delete unread messages: a kill hides what came after."""
+"""Interval while the stream is about to delete unread messages: a kill hides later deletions."""
 LAST_SECONDS = 1.0
 """Time limit for the last poll of a process that ends."""
 WARN_SHARE = 0.75

@@ -36,9 +36,9 @@ class JobsData(Record, frozen=True, tag_field="type", tag="job"):
     """Jobs data, for successful jobs probes."""
 
     type: ClassVar[str] = "job"
-    """Data tag: The value "jobs", says the specification; all real programs write "job" instead.
+    """Data tag: The value "jobs" in the specification; all real programs write "job" instead.
 
-    Both are read; the profile decides which one is written.
+    Both are read; the profile selects the one to write.
     """
     attributes: JobsAttributes = JobsAttributes()
     """The jobs data themselves."""
@@ -62,8 +62,8 @@ Path = tuple[str | int, ...]
 class Envelope(Record, frozen=True):
     """A top-level object: data or errors, never both.
 
-    An envelope of errors does not say which of the four types it is: it is decoded as this class.
-    Envelopes of data are of one of the classes below.
+    An envelope of errors does not have one of the four types: it is decoded as this class.
+    Envelopes of data have one of the classes below.
     """
 
     meta: MetadataObject = MetadataObject()

@@ -1,4 +1,4 @@
-"""What all envelopes share: their producer, and errors.
+"""Common parts of all envelopes: producer and errors.
 
 Source: Sonar JSON format output specification, the types of the same names.
 """

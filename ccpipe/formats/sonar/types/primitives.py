@@ -1,8 +1,8 @@
 """The specification's primitive types, each with the rule for its values, and ``fields`` of a type.
 
-The rule is in the type's annotation: msgspec reads the ranges of integers from it, ``rules`` and
-the JSON Schema the rest. The rules, the search for unknown fields, the encoder and the pages in
-``docs/`` read the annotations by ``fields``.
+The rule is part of the type's annotation: msgspec uses its integer ranges, ``rules`` and the JSON
+Schema the rest. The rules, the search for unknown fields, the encoder and the pages in ``docs/``
+read the annotations with ``fields``.
 
 Source: Sonar JSON format output specification, *Data types*.
 """
@@ -91,14 +91,14 @@ class ExtendedUint:
 _SPECIAL = {0: "UNSET", 1: "INFINITE"}
 
 
-def _bare(wire: int) -> ExtendedUint:
+def _special(wire: int) -> ExtendedUint:
     made = object.__new__(ExtendedUint)
     made.wire = wire
     return made
 
 
-UNSET: Final = _bare(0)
-INFINITE: Final = _bare(1)
+UNSET: Final = _special(0)
+INFINITE: Final = _special(1)
 ExtendedUint.UNSET, ExtendedUint.INFINITE = UNSET, INFINITE
 
 
@@ -132,17 +132,17 @@ class Primitive(NamedTuple):
 
     name: str
     rule: str
-    """What a value must be, as text after the value's path."""
+    """The rule as text that follows the value's path."""
     strict: Callable[[Any], bool]
     """Whether a value conforms to the specification."""
     tolerant: Callable[[Any], bool] | None
-    """Whether a tolerant decoder accepts a value; None where any of the JSON type is accepted."""
+    """Whether a tolerant decoder accepts a value; None if it accepts any of the JSON type."""
     required: bool
     """Whether the default value, hence a missing field, breaks the rule."""
     schema: dict[str, Any]
-    """The rule, as far as JSON Schema can say it."""
+    """The rule, as far as JSON Schema can express it."""
     sonar: Callable[[Any], bool] | None = None
-    """Whether Sonar itself writes such a value, where it departs from its specification."""
+    """Whether Sonar writes such a value, if it deviates from its specification."""
 
 
 _HOSTNAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9](?:[-A-Za-z0-9]{0,61}[A-Za-z0-9])?+"
@@ -157,7 +157,7 @@ _NODE_RANGE = re.compile(r"[-A-Za-z0-9.,\[\]]+")
 
 
 def is_node_range(text: str) -> bool:
-    """Return whether a text is a list of nodes of which the names are host names."""
+    """Return whether a text is a node list whose names are host names."""
     if not _NODE_RANGE.fullmatch(text):
         return False
     try:
@@ -175,8 +175,8 @@ def _is_timestamp_or_empty(text: str) -> bool:
     return not text or timestamp.is_strict(text)
 
 
-def _is_sonars_timestamp_or_empty(text: str) -> bool:
-    return not text or timestamp.is_sonars(text)
+def _is_sonar_timestamp_or_empty(text: str) -> bool:
+    return not text or timestamp.is_sonar_time(text)
 
 
 Uint64 = Annotated[int, Meta(ge=0)]
@@ -209,7 +209,7 @@ Timestamp = Annotated[
         _is_readable_or_empty,
         required=True,
         schema={"pattern": timestamp.PATTERN},
-        sonar=timestamp.is_sonars,
+        sonar=timestamp.is_sonar_time,
     ),
 ]
 """RFC3339 localtime+TZO with no sub-second precision: yyyy-mm-ddThh:mm:ss+hh:mm, "Z" for
@@ -224,7 +224,7 @@ OptionalTimestamp = Annotated[
         _is_readable_or_empty,
         required=False,
         schema={"pattern": f"^$|{timestamp.PATTERN}"},
-        sonar=_is_sonars_timestamp_or_empty,
+        sonar=_is_sonar_timestamp_or_empty,
     ),
 ]
 """Timestamp, or empty string for missing data."""

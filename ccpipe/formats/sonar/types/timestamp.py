@@ -26,8 +26,8 @@ def is_strict(text: str) -> bool:
     return _STRICT.match(text) is not None and is_readable(text)
 
 
-def is_sonars(text: str) -> bool:
-    """Return whether a time is as Sonar writes it: with ``+00:00`` for ``Z``, else conforming."""
+def is_sonar_time(text: str) -> bool:
+    """Return whether a time is as Sonar writes it: ``+00:00`` for ``Z``, otherwise conforming."""
     return is_strict(text) or (text.endswith("+00:00") and is_strict(text[:-6] + "Z"))
 
 
@@ -46,7 +46,7 @@ def parse(text: str) -> int | None:
         return None
     found = _nanoseconds(text)
     if found is None:
-        raise DataError(f"{text!r:.60} is not a time with an offset, as RFC 3339 has it")
+        raise DataError(f"{text!r:.60} is not an RFC 3339 time with an offset")
     return found
 
 
@@ -67,7 +67,7 @@ def _nanoseconds(text: str) -> int | None:
 def write(nanoseconds: int, zone: tzinfo = UTC) -> str:
     """Format a time as the specification requires, truncated to whole seconds.
 
-    The offset is that of `zone` at that time, so that times around a daylight-saving change are
+    The offset is the one of `zone` at that time, so that times around a daylight-saving change are
     right; +00:00 is written as ``Z``. Historical offsets with seconds are written as UTC.
 
     Raises EncodeError outside of the years 1 to 9999.

@@ -1,10 +1,10 @@
 """Metrics of LIKWID groups such as ``MEM_DP``, through its library (LIKWID 5).
 
-Disabled unless `groups` is set. Metric names are those of the collector `perf`, which works without
-LIKWID: disable one of the two, since both need the same counters. Several groups are measured in
-turn, one interval each, and `flops_any` uses the latest values of both precisions. Users running
-LIKWID interfere with it, as with any program that uses the counters; see ``likwid.lock`` in
-LIKWID's manual.
+Disabled unless `groups` is set. Metric names are the same as in the collector `perf`, which works
+without LIKWID: disable one of the two, since both need the same counters. Several groups are
+measured in turn, one interval each, and `flops_any` uses the latest values of both precisions.
+Users running LIKWID interfere with it, as with any program that uses the counters; see
+``likwid.lock`` in LIKWID's manual.
 
 The library runs in a separate process, because it exits if it finds no counters. It needs root,
 LIKWID's access daemon, or a library built for perf_event.
@@ -52,7 +52,7 @@ _BANDWIDTH = "Memory bandwidth [MBytes/s]"
 
 _CHUNK = 65536
 _MAX_ANSWER = 2**22
-_MAX_SAID = 4096
+_MAX_OUTPUT = 4096
 _MAX_REASON = 200
 
 Values = Sequence[float | None]  # of each hardware thread
@@ -64,7 +64,7 @@ class _HwThread(NamedTuple):
 
 
 class Likwid:
-    """What LIKWID measures; the first sample is empty.
+    """Measurements of LIKWID; the first sample is empty.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ class _Reader:
 
     def __init__(self, words: Sequence[str], timeout: float) -> None:
         program = str(Path(likwid_reader.__file__))
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - the process writes to it
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - the process writes to it
         self._timeout = timeout
         self._counts_by = monotonic() + timeout
         self._counts = False
@@ -201,7 +201,7 @@ class _Reader:
             [sys.executable, "-I", "-S", program, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._said,
+            stderr=self._output,
             start_new_session=True,
         )
 
@@ -239,9 +239,9 @@ class _Reader:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-            self._said.seek(0)
-            self._text = self._said.read(_MAX_SAID)
-            self._said.close()
+            self._output.seek(0)
+            self._text = self._output.read(_MAX_OUTPUT)
+            self._output.close()
         for pipe in filter(None, (self._process.stdin, self._process.stdout)):
             with contextlib.suppress(OSError):
                 pipe.close()
@@ -262,7 +262,7 @@ class _Reader:
         return line
 
 
-def _first_line(said: bytes) -> str:
+def _first_line(output: bytes) -> str:
     """Return the first line of its output, which names the cause."""
-    lines = (line.strip() for line in said.decode("utf-8", "replace").splitlines())
+    lines = (line.strip() for line in output.decode("utf-8", "replace").splitlines())
     return next(filter(None, lines), "").rpartition("] ")[2][:_MAX_REASON]

@@ -31,7 +31,7 @@ from ccpipe.node.linux.perf_event import (
     EventGroup,
     GroupReading,
     PerfEvent,
-    make_room,
+    raise_file_limit,
     rates,
     traffic,
 )
@@ -57,7 +57,7 @@ _NOT_OFFERED = frozenset({errno.ENOENT, errno.EOPNOTSUPP, errno.EINVAL, errno.EN
 
 
 class _Counted(NamedTuple):
-    """An event, which rate it is a part of, and with what weight."""
+    """An event, the rate that it contributes to, and its weight."""
 
     event: PerfEvent
     of: str
@@ -87,7 +87,7 @@ _ZEN_4_MODELS = (*range(0x10, 0x20), *range(0x60, 0x80), *range(0xA0, 0xB0))
 
 
 class _Place(NamedTuple):
-    """A group that counts, and whose metrics its rates are a part of."""
+    """A group of counters, and the type and id of its metrics."""
 
     type: str
     id: str
@@ -131,7 +131,7 @@ class Perf:
                         yield metric(name, value, time=time, tags=tags)
 
     def _sums(self, before: list[GroupReading]) -> dict[tuple[str, str], dict[str, float]]:
-        """Add up the rates of each place and of the node; what is unknown makes a sum NaN."""
+        """Add up the rates by type and id, and of the node; an unknown rate makes a sum NaN."""
         sums: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for place, old, new in zip(self._places, before, self._before, strict=True):
             found = rates(old, new) or [math.nan] * len(place.counted)
@@ -142,7 +142,7 @@ class Perf:
 
     def _open(self, online: list[int]) -> list[_Place]:
         wanted = list(self._wanted(online))
-        make_room(sum(len(counted) for *_, counted in wanted))
+        raise_file_limit(sum(len(counted) for *_, counted in wanted))
         places: list[_Place] = []
         refused: dict[str, OSError] = {}
         for kind, number, cpu, counted in wanted:
@@ -155,7 +155,7 @@ class Perf:
                     refused[counted[0].of] = error
                 else:
                     places.append(_Place(kind, number, counted, group))
-        # What is refused once is reported nowhere: a sum over the others would be wrong.
+        # A rate refused once is never reported: a sum over the others would be wrong.
         places = [place for place in places if place.counted[0].of not in refused]
         if not places:
             raise next(iter(refused.values()))
@@ -179,7 +179,7 @@ class Perf:
 
 
 def _metrics(sums: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """Yield the metrics that rates amount to; those of which a part is not known are left out."""
+    """Yield the metrics computed from rates; those with an unknown part are omitted."""
     values = {name: sums[name] for name in ("flops_dp", "flops_sp", "flops_any") if name in sums}
     if "flops_dp" in sums and "flops_sp" in sums:
         values["flops_any"] = 2 * sums["flops_dp"] + sums["flops_sp"]

@@ -1,8 +1,8 @@
 """AMD GPUs, through the driver amdgpu: ``/sys/class/drm/card*/device``.
 
-A card is identified by its PCI address in NVIDIA's notation: ``00000000:C1:00.0``. Metric names
+A GPU is identified by its PCI address in NVIDIA's notation: ``00000000:C1:00.0``. Metric names
 follow cc-metric-collector where it has them, and so does the unit of memory, 2²⁰ bytes. Values that
-a card does not report are omitted.
+a GPU does not report are omitted.
 """
 
 import re
@@ -41,9 +41,9 @@ _ECC = {
 
 _GPU_METRICS = {  # offsets in the file gpu_metrics: in versions 1.1 to 1.3, and since 1.4; -1: none
     _row("rocm_mm_util", "percent", float, "use of the video engines"): (20, -1),
-    _row("rocm_temp_vrgfx", "degC", float, "of the voltage regulator of the engine"): (10, -1),
-    _row("rocm_temp_vrsoc", "degC", float, "of that of the rest of the chip"): (12, 8),
-    _row("rocm_temp_vrmem", "degC", float, "of that of the memory"): (14, -1),
+    _row("rocm_temp_vrgfx", "degC", float, "of the engine's voltage regulator"): (10, -1),
+    _row("rocm_temp_vrsoc", "degC", float, "of the SoC's voltage regulator"): (12, 8),
+    _row("rocm_temp_vrmem", "degC", float, "of the memory's voltage regulator"): (14, -1),
     _row("rocm_soc_clock", "MHz", float, "clock of the rest of the chip"): (42, -1),
     _row("rocm_v0_clock", "MHz", float, "clock of the first video engine"): (46, -1),
     _row("rocm_d0_clock", "MHz", float, "clock of the first decoder"): (48, -1),
@@ -67,7 +67,7 @@ _COUNT = re.compile(r"(ue|ce): (\d{1,18})", re.ASCII)
 
 
 class AmdGpu:
-    """AMD's cards.
+    """AMD GPUs.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class AmdGpu:
 
     def _messages(self, time: int) -> Iterator[Message]:
         noted = self.soft.noted
-        for address, device in cards(self._root).items():
+        for address, device in directories(self._root).items():
             tags = {"type": "accelerator", "type-id": address}
             for name, value in [*load(device, noted), *sensors(device, noted)]:
                 yield metric(name, value, time=time, tags=tags)
@@ -100,17 +100,19 @@ class AmdGpu:
                     yield metric(name, value, time=time, tags=of)
 
 
-def cards(root: str) -> dict[str, Path]:
-    """Return the directory of each AMD card by its address; raises OSError if there is none."""
+def directories(root: str) -> dict[str, Path]:
+    """Return the directory of each AMD GPU by its address; raises OSError if there are none."""
     directory = Path(root, "sys/class/drm")
     found = {}
-    for card in proc.names(directory, "card*"):
-        device = directory / card / "device"
-        if card[4:].isdecimal() and proc.word(device / "vendor") == _VENDOR:
-            place = _ADDRESS.fullmatch(device.resolve().name)
-            found[f"{place[1]:0>8}:{place[2]}:{place[3]}".upper() if place else card] = device
+    for name in proc.names(directory, "card*"):
+        device = directory / name / "device"
+        if name[4:].isdecimal() and proc.word(device / "vendor") == _VENDOR:
+            address = _ADDRESS.fullmatch(device.resolve().name)
+            found[f"{address[1]:0>8}:{address[2]}:{address[3]}".upper() if address else name] = (
+                device
+            )
     if not found:
-        raise FileNotFoundError(2, "no AMD card", str(directory))
+        raise FileNotFoundError(2, "no AMD GPU", str(directory))
     return found
 
 
@@ -127,7 +129,7 @@ def load(device: Path, noted: Noted = nullcontext) -> Iterator[tuple[str, float]
 
 
 def sensors(device: Path, noted: Noted = nullcontext) -> Iterator[tuple[str, float]]:
-    """Sensors are found by label, as their numbers differ by card."""
+    """Yield the sensors, found by label: their numbers differ by GPU."""
 
     def read(path: Path) -> int | None:
         found = None
@@ -136,7 +138,7 @@ def sensors(device: Path, noted: Noted = nullcontext) -> Iterator[tuple[str, flo
         return found  # noqa: RET504 - None after an error that was suppressed
 
     for hwmon in (device / "hwmon").glob("hwmon*"):
-        power = read(hwmon / "power1_average")  # newer cards have power1_input only
+        power = read(hwmon / "power1_average")  # newer GPUs have power1_input only
         values = {
             "PPT": read(hwmon / "power1_input") if power is None else power,
             "cap": read(hwmon / "power1_cap"),
@@ -167,8 +169,8 @@ def _errors(device: Path) -> Iterator[tuple[str, float]]:
 def _gpu_metrics(path: Path) -> Iterator[tuple[str, str, float]]:
     """Yield name, number of the memory stack or nothing, and value; raises DataError.
 
-    Source: Linux, ``drivers/gpu/drm/amd/include/kgd_pp_interface.h``. Versions 1.0 and 2 (those of
-    processors with graphics) have another layout and are not read.
+    Source: Linux, ``drivers/gpu/drm/amd/include/kgd_pp_interface.h``. Versions 1.0 and 2 (APUs)
+    have another layout and are not read.
     """
     content = _table(path)
     if content is None:
@@ -186,16 +188,16 @@ def _gpu_metrics(path: Path) -> Iterator[tuple[str, str, float]]:
 
 
 def _table(path: Path) -> bytes | None:
-    """Return the table of a card; None where there is none, or one with another layout."""
+    """Return the table of a GPU; None if it is missing or has another layout."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         return None  # an older driver
     if len(content) < _HEADER.size:
-        raise DataError(f"{path}: {len(content)} bytes are no table")
+        raise DataError(f"{path}: expected a table, got {len(content)} bytes")
     size, version, revision = _HEADER.unpack_from(content)
     if len(content) != size:
-        raise DataError(f"{path}: {len(content)} bytes, where {size} are announced")
+        raise DataError(f"{path}: {len(content)} bytes, but the header announces {size}")
     if version != 1 or revision < 1:
         return None
     if size < _HBM_OFFSET + 2 * _HBM_STACKS:
@@ -204,7 +206,7 @@ def _table(path: Path) -> bytes | None:
 
 
 _HEADER = struct.Struct("<HBB")  # size, version, revision
-_REVISION = 3  # place of the revision
+_REVISION = 3  # offset of the revision
 _SHORT = struct.Struct("<H")
 _LAST_OLD = 3
 _ABSENT = 0xFFFF

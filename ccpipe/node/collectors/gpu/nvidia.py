@@ -1,13 +1,13 @@
 """NVIDIA GPUs, through the driver's library NVML and ``nvidia-ml-py``.
 
-A card is identified by its PCI address, ``00000000:C1:00.0``, which does not change when another
-card fails. Metric names follow cc-metric-collector, and so does the unit of memory, 2²⁰ bytes. If a
-card is partitioned (MIG), each instance is also reported, with ``stype=mig`` and its UUID. Values
-that a card does not support are omitted; a lost card does not affect the others. Performance state
+A GPU is identified by its PCI address, ``00000000:C1:00.0``, which does not change when another
+GPU fails. Metric names follow cc-metric-collector, and so does the unit of memory, 2²⁰ bytes. If a
+GPU is partitioned (MIG), each instance is also reported, with ``stype=mig`` and its UUID. Values
+that a GPU does not support are omitted; a lost GPU does not affect the others. Performance state
 and ECC mode, which cc-metric-collector sends as text, are numbers. Limits, highest clocks, modes
 and error counters are read once a minute; samples in between repeat them.
-From Hopper on, cards and instances also report what the driver counts for profiling (GPM), as means
-since the last sample.
+From Hopper on, GPUs and instances also report the driver's profiling counters (GPM), as means since
+the last sample.
 """
 
 import functools
@@ -26,11 +26,11 @@ _row = functools.partial(Metric, types=("accelerator",))
 _VIOLATIONS = {
     "nv_violation_power": ("POWER", "the power limit"),
     "nv_violation_thermal": ("THERMAL", "the temperature"),
-    "nv_violation_sync_boost": ("SYNC_BOOST", "another card of its group"),
+    "nv_violation_sync_boost": ("SYNC_BOOST", "another GPU of its group"),
     "nv_violation_board_limit": ("BOARD_LIMIT", "the board's limit"),
     "nv_violation_low_util": ("LOW_UTILIZATION", "low utilization"),
     "nv_violation_reliability": ("RELIABILITY", "the voltage"),
-    "nv_violation_below_app_clock": ("TOTAL_APP_CLOCKS", "anything, below the clock asked for"),
+    "nv_violation_below_app_clock": ("TOTAL_APP_CLOCKS", "anything, below the requested clock"),
     "nv_violation_below_base_clock": ("TOTAL_BASE_CLOCKS", "anything, below the base clock"),
 }
 _NVLINK_ERRORS = {
@@ -54,7 +54,7 @@ METRICS = (
     _row("nv_mem_util", "percent", float, "time memory was read or written"),
     _row("nv_encoder_util", "percent", float, "time the video encoder was active"),
     _row("nv_decoder_util", "percent", float, "time the video decoder was active"),
-    _row("nv_fb_mem_total", "MByte", float, "memory of the card", part="mig"),
+    _row("nv_fb_mem_total", "MByte", float, "memory of the GPU", part="mig"),
     _row("nv_fb_mem_used", "MByte", float, "memory allocated to programs", part="mig"),
     _row("nv_fb_mem_reserved", "MByte", float, "memory reserved by the driver", part="mig"),
     _row("nv_bar1_mem_total", "MByte", float, "memory reachable over the bus (BAR1)", part="mig"),
@@ -73,8 +73,8 @@ METRICS = (
     ),
     _row("nv_perf_state", "", int, "0 for the highest performance, 15 for the lowest"),
     _row("nv_ecc_mode", "", int, "1 if ECC is enabled, otherwise 0"),
-    _row("nv_ecc_uncorrected_error", "", int, "errors over the card's lifetime"),
-    _row("nv_ecc_corrected_error", "", int, "errors over the card's lifetime"),
+    _row("nv_ecc_uncorrected_error", "", int, "errors over the GPU's lifetime"),
+    _row("nv_ecc_corrected_error", "", int, "errors over the GPU's lifetime"),
     _row("nv_ecc_volatile_uncorrected_error", "", int, "errors since the driver was loaded"),
     _row("nv_ecc_volatile_corrected_error", "", int, "errors since the driver was loaded"),
     _row("nv_throttle_reasons", "", int, "why clocks are lowered, as bits of NVML"),
@@ -113,14 +113,14 @@ SLOW_SECONDS = 60
 
 
 class Nvidia:
-    """NVIDIA's cards; the first sample has no energy since the last.
+    """NVIDIA GPUs; the first sample has no energy since the last.
 
     Parameters
     ----------
     exclude
-        Cards to exclude, as shell patterns for the PCI address or the UUID.
+        GPUs to exclude, as shell patterns for the PCI address or the UUID.
     release_when_idle
-        Let go of the driver after each sample in which no process used a card, so that cards can be
+        Release the driver after each sample in which no process used a GPU, so that GPUs can be
         reset or partitioned at any time. Enable the driver's persistence mode with it.
     root
         Root of the file system in which the driver is searched.
@@ -135,30 +135,30 @@ class Nvidia:
         self._gpm = Gpm()
         self._xid = XidErrors()
         self._driver = Driver(root, before_reset=self._free)
-        self._energy: dict[str, tuple[float, float]] = {}  # joules and time, by card
-        self._slow: dict[str, _Slow] = {}  # by card
+        self._energy: dict[str, tuple[float, float]] = {}  # joules and time, by GPU
+        self._slow: dict[str, _Slow] = {}  # by GPU
         self.soft = SoftErrors("nvidia")
 
     def collect(self, time: int) -> Iterator[Message]:
-        nvml, count = self._driver.cards()
+        nvml, count = self._driver.gpus()
         is_lost, processes = False, 0.0
         for index in range(count):
             try:
-                card = nvml.nvmlDeviceGetHandleByIndex(index)
-                address = nvml.nvmlDeviceGetPciInfo(card).busId
-                uuid = nvml.nvmlDeviceGetUUID(card)
+                gpu = nvml.nvmlDeviceGetHandleByIndex(index)
+                address = nvml.nvmlDeviceGetPciInfo(gpu).busId
+                uuid = nvml.nvmlDeviceGetUUID(gpu)
                 if any(proc.matches(name, self._exclude) for name in (address, uuid)):
                     continue
-                for name, tags, value in self._card(nvml, card, address, time):
+                for name, tags, value in self._gpu(nvml, gpu, address, time):
                     processes += value if name.endswith("_processes") else 0
                     complete = {"type": "accelerator", "type-id": address, **tags}
                     yield metric(name, _as_declared(name, value), time=time, tags=complete)
             except nvml.NVMLError as error:
-                self.soft.note(f"card {index}: {error}")
+                self.soft.note(f"GPU {index}: {error}")
                 is_lost = is_lost or error.value in codes(nvml, FATAL)
         if is_lost:
             self._slow.clear()
-            self._driver.renew()  # a card that was reset answers to a new handle only
+            self._driver.renew()  # after a reset only a new handle works
         elif self._release_when_idle and not processes:
             self._driver.reset()
 
@@ -166,44 +166,44 @@ class Nvidia:
         self._gpm.free(nvml)
         self._xid.free(nvml)
 
-    def _card(self, nvml: Any, card: Any, address: str, time: int) -> _Tagged:
+    def _gpu(self, nvml: Any, gpu: Any, address: str, time: int) -> _Tagged:
         def note(text: str) -> None:
-            self.soft.note(f"card {address}: {text}")
+            self.soft.note(f"GPU {address}: {text}")
 
         for reading in _READINGS:
-            for name, value in supported(nvml, reading, card, note):
+            for name, value in supported(nvml, reading, gpu, note):
                 yield name, {}, value
         slow = self._slow.get(address)
         if slow is None or not 0 <= time - slow.time < SLOW_SECONDS * 10**9:
-            links = list(_active_links(nvml, card, note))
-            slow = _Slow(time, links, [*_slow_values(nvml, card, links, note)])
+            links = list(_active_links(nvml, gpu, note))
+            slow = _Slow(time, links, [*_slow_values(nvml, gpu, links, note)])
             self._slow[address] = slow
         yield from slow.values
-        yield from self._counters(nvml, card, address, slow.links, note)
-        for source in (self._gpm.card, self._xid.read):
-            yield from ((name, {}, value) for name, value in source(nvml, card, address, note))
-        found = list(parts(nvml, card, note))
+        yield from self._counters(nvml, gpu, address, slow.links, note)
+        for source in (self._gpm.gpu, self._xid.read):
+            yield from ((name, {}, value) for name, value in source(nvml, gpu, address, note))
+        found = list(parts(nvml, gpu, note))
         for part in found:
             for reading in _READINGS_OF_PARTS:
                 for name, value in supported(nvml, reading, part, note):
                     yield name, _part_tags(nvml, part), value
-        for part, name, value in self._gpm.instances(nvml, card, address, found, note):
+        for part, name, value in self._gpm.instances(nvml, gpu, address, found, note):
             yield name, _part_tags(nvml, part), value
 
     def _counters(
-        self, nvml: Any, card: Any, address: str, links: Sequence[int], note: Note
+        self, nvml: Any, gpu: Any, address: str, links: Sequence[int], note: Note
     ) -> _Tagged:
-        """Yield what one call gives, and by calls of their own what it does not give."""
-        answers = dict(supported(nvml, functools.partial(_fields, links), card, note))
+        """Yield the counters, by one call; by single calls those that it does not return."""
+        answers = dict(supported(nvml, functools.partial(_fields, links), gpu, note))
         energy = answers.get((nvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, 0))
-        for name, value in supported(nvml, self._energy_of(address, energy), card, note):
+        for name, value in supported(nvml, self._energy_of(address, energy), gpu, note):
             yield name, {}, value
         for name, (policy, _) in _VIOLATIONS.items():
             nanoseconds = answers.get((getattr(nvml, f"NVML_FI_DEV_PERF_POLICY_{policy}"), 0))
             if nanoseconds is not None:
                 yield name, {}, nanoseconds / 1e9
             else:
-                for _, value in supported(nvml, _violation(name, policy), card, note):
+                for _, value in supported(nvml, _violation(name, policy), gpu, note):
                     yield name, {}, value
         for link in links:
             tags = {"stype": "nvlink", "stype-id": str(link)}
@@ -213,10 +213,10 @@ class Nvidia:
                     yield name, tags, answers[field, link] * 1024
 
     def _energy_of(self, address: str, known: int | None) -> Callable[[Any, Any], _Values]:
-        def energy(nvml: Any, card: Any) -> _Values:
+        def energy(nvml: Any, gpu: Any) -> _Values:
             millijoules = known
             if millijoules is None:
-                millijoules = nvml.nvmlDeviceGetTotalEnergyConsumption(card)
+                millijoules = nvml.nvmlDeviceGetTotalEnergyConsumption(gpu)
             joules, now = millijoules / 1000, monotonic()
             last = self._energy.get(address)
             self._energy[address] = joules, now
@@ -233,22 +233,22 @@ def _part_tags(nvml: Any, part: Any) -> dict[str, str]:
 
 
 class _Slow(NamedTuple):
-    """What changes rarely of a card, and takes long to read."""
+    """Values of a GPU that change rarely and take long to read."""
 
     time: int  # the slot of the reading
     links: list[int]
     values: list[tuple[str, dict[str, str], float]]
 
 
-def _slow_values(nvml: Any, card: Any, links: Sequence[int], note: Note) -> _Tagged:
+def _slow_values(nvml: Any, gpu: Any, links: Sequence[int], note: Note) -> _Tagged:
     for reading in _SLOW_READINGS:
-        for name, value in supported(nvml, reading, card, note):
+        for name, value in supported(nvml, reading, gpu, note):
             yield name, {}, value
     counted: dict[str, list[float]] = {name: [] for name in _NVLINK_ERRORS}
     for link in links:
         tags = {"stype": "nvlink", "stype-id": str(link)}
         for of_link in map(_nvlink_error, _NVLINK_ERRORS):
-            for name, value in supported(nvml, functools.partial(of_link, link), card, note):
+            for name, value in supported(nvml, functools.partial(of_link, link), gpu, note):
                 counted[name].append(value)
                 yield name, tags, value
     for name, values in counted.items():
@@ -256,8 +256,8 @@ def _slow_values(nvml: Any, card: Any, links: Sequence[int], note: Note) -> _Tag
             yield f"{name}_sum", {}, sum(values)
 
 
-def _fields(links: Sequence[int], nvml: Any, card: Any) -> Iterator[tuple[tuple[int, int], int]]:
-    """Yield the values of many fields, by field and link, that one call gives."""
+def _fields(links: Sequence[int], nvml: Any, gpu: Any) -> Iterator[tuple[tuple[int, int], int]]:
+    """Yield the values of many fields from one call, by field and link."""
     wanted = [(nvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, 0)]
     wanted += [
         (getattr(nvml, f"NVML_FI_DEV_PERF_POLICY_{policy}"), 0)
@@ -269,7 +269,7 @@ def _fields(links: Sequence[int], nvml: Any, card: Any) -> Iterator[tuple[tuple[
         for way, _ in _NVLINK_TRAFFIC.values()
     ]
     for (field, scope), found in zip(
-        wanted, nvml.nvmlDeviceGetFieldValues(card, wanted), strict=True
+        wanted, nvml.nvmlDeviceGetFieldValues(gpu, wanted), strict=True
     ):
         if found.nvmlReturn == nvml.NVML_SUCCESS:
             yield (field, scope), found.value.ullVal
@@ -281,114 +281,112 @@ def _as_declared(name: str, value: float) -> float:
     return int(value) if value < 2**63 else Uint(value)
 
 
-def _utilisation(nvml: Any, card: Any) -> _Values:
-    rates = nvml.nvmlDeviceGetUtilizationRates(card)
+def _utilisation(nvml: Any, gpu: Any) -> _Values:
+    rates = nvml.nvmlDeviceGetUtilizationRates(gpu)
     yield "nv_util", rates.gpu
     yield "nv_mem_util", rates.memory
 
 
-def _encoder(nvml: Any, card: Any) -> _Values:
-    yield "nv_encoder_util", nvml.nvmlDeviceGetEncoderUtilization(card)[0]
+def _encoder(nvml: Any, gpu: Any) -> _Values:
+    yield "nv_encoder_util", nvml.nvmlDeviceGetEncoderUtilization(gpu)[0]
 
 
-def _decoder(nvml: Any, card: Any) -> _Values:
-    yield "nv_decoder_util", nvml.nvmlDeviceGetDecoderUtilization(card)[0]
+def _decoder(nvml: Any, gpu: Any) -> _Values:
+    yield "nv_decoder_util", nvml.nvmlDeviceGetDecoderUtilization(gpu)[0]
 
 
-def _memory(nvml: Any, card: Any) -> _Values:
+def _memory(nvml: Any, gpu: Any) -> _Values:
     try:
         # Version 2 counts the driver's own memory as reserved, not as used.
-        memory = nvml.nvmlDeviceGetMemoryInfo(card, version=nvml.nvmlMemory_v2)
+        memory = nvml.nvmlDeviceGetMemoryInfo(gpu, version=nvml.nvmlMemory_v2)
         yield "nv_fb_mem_reserved", memory.reserved / _MBYTE
     except nvml.NVMLError as error:
         if error.value in codes(nvml, FATAL):
             raise
-        memory = nvml.nvmlDeviceGetMemoryInfo(card)
+        memory = nvml.nvmlDeviceGetMemoryInfo(gpu)
     yield "nv_fb_mem_total", memory.total / _MBYTE
     yield "nv_fb_mem_used", memory.used / _MBYTE
 
 
-def _bar1(nvml: Any, card: Any) -> _Values:
-    memory = nvml.nvmlDeviceGetBAR1MemoryInfo(card)
+def _bar1(nvml: Any, gpu: Any) -> _Values:
+    memory = nvml.nvmlDeviceGetBAR1MemoryInfo(gpu)
     yield "nv_bar1_mem_total", memory.bar1Total / _MBYTE
     yield "nv_bar1_mem_used", memory.bar1Used / _MBYTE
 
 
-def _temperature(nvml: Any, card: Any) -> _Values:
-    yield "nv_temp", nvml.nvmlDeviceGetTemperature(card, nvml.NVML_TEMPERATURE_GPU)
+def _temperature(nvml: Any, gpu: Any) -> _Values:
+    yield "nv_temp", nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)
 
 
-def _fan(nvml: Any, card: Any) -> _Values:
-    yield "nv_fan", nvml.nvmlDeviceGetFanSpeed(card)
+def _fan(nvml: Any, gpu: Any) -> _Values:
+    yield "nv_fan", nvml.nvmlDeviceGetFanSpeed(gpu)
 
 
-def _power(nvml: Any, card: Any) -> _Values:
-    yield "nv_power_usage", nvml.nvmlDeviceGetPowerUsage(card) / 1000
+def _power(nvml: Any, gpu: Any) -> _Values:
+    yield "nv_power_usage", nvml.nvmlDeviceGetPowerUsage(gpu) / 1000
 
 
-def _power_limit(nvml: Any, card: Any) -> _Values:
-    yield "nv_power_max_limit", nvml.nvmlDeviceGetPowerManagementLimit(card) / 1000
+def _power_limit(nvml: Any, gpu: Any) -> _Values:
+    yield "nv_power_max_limit", nvml.nvmlDeviceGetPowerManagementLimit(gpu) / 1000
 
 
 def _clock(name: str, domain: str, which: str) -> Callable[[Any, Any], _Values]:
-    def clock(nvml: Any, card: Any) -> _Values:
-        ask = nvml.nvmlDeviceGetMaxClockInfo if which else nvml.nvmlDeviceGetClockInfo
-        yield f"nv_{which}{name}_clock", ask(card, getattr(nvml, f"NVML_CLOCK_{domain}"))
+    def clock(nvml: Any, gpu: Any) -> _Values:
+        read = nvml.nvmlDeviceGetMaxClockInfo if which else nvml.nvmlDeviceGetClockInfo
+        yield f"nv_{which}{name}_clock", read(gpu, getattr(nvml, f"NVML_CLOCK_{domain}"))
 
     return clock
 
 
-def _perf_state(nvml: Any, card: Any) -> _Values:
-    state = nvml.nvmlDeviceGetPerformanceState(card)
+def _perf_state(nvml: Any, gpu: Any) -> _Values:
+    state = nvml.nvmlDeviceGetPerformanceState(gpu)
     if state != nvml.NVML_PSTATE_UNKNOWN:
         yield "nv_perf_state", state
 
 
-def _ecc_mode(nvml: Any, card: Any) -> _Values:
-    yield "nv_ecc_mode", nvml.nvmlDeviceGetEccMode(card)[0]
+def _ecc_mode(nvml: Any, gpu: Any) -> _Values:
+    yield "nv_ecc_mode", nvml.nvmlDeviceGetEccMode(gpu)[0]
 
 
 def _ecc_errors(name: str, kind: str, counter: str) -> Callable[[Any, Any], _Values]:
-    def ecc_errors(nvml: Any, card: Any) -> _Values:
+    def ecc_errors(nvml: Any, gpu: Any) -> _Values:
         which = getattr(nvml, f"NVML_MEMORY_ERROR_TYPE_{kind}")
         yield (
             name,
-            nvml.nvmlDeviceGetTotalEccErrors(card, which, getattr(nvml, f"NVML_{counter}_ECC")),
+            nvml.nvmlDeviceGetTotalEccErrors(gpu, which, getattr(nvml, f"NVML_{counter}_ECC")),
         )
 
     return ecc_errors
 
 
-def _throttle_reasons(nvml: Any, card: Any) -> _Values:
-    yield "nv_throttle_reasons", nvml.nvmlDeviceGetCurrentClocksThrottleReasons(card)
+def _throttle_reasons(nvml: Any, gpu: Any) -> _Values:
+    yield "nv_throttle_reasons", nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)
 
 
-def _remapped_rows(nvml: Any, card: Any) -> _Values:
+def _remapped_rows(nvml: Any, gpu: Any) -> _Values:
     for name, value in zip(
         ("corrected", "uncorrected", "pending", "failure"),
-        nvml.nvmlDeviceGetRemappedRows(card),
+        nvml.nvmlDeviceGetRemappedRows(gpu),
         strict=True,
     ):
         yield f"nv_remapped_rows_{name}", value
 
 
-def _compute_processes(nvml: Any, card: Any) -> _Values:
-    yield "nv_compute_processes", len(nvml.nvmlDeviceGetComputeRunningProcesses(card))
+def _compute_processes(nvml: Any, gpu: Any) -> _Values:
+    yield "nv_compute_processes", len(nvml.nvmlDeviceGetComputeRunningProcesses(gpu))
 
 
-def _graphics_processes(nvml: Any, card: Any) -> _Values:
-    yield "nv_graphics_processes", len(nvml.nvmlDeviceGetGraphicsRunningProcesses(card))
+def _graphics_processes(nvml: Any, gpu: Any) -> _Values:
+    yield "nv_graphics_processes", len(nvml.nvmlDeviceGetGraphicsRunningProcesses(gpu))
 
 
-def _mps_processes(nvml: Any, card: Any) -> _Values:
-    yield "nv_mps_compute_processes", len(nvml.nvmlDeviceGetMPSComputeRunningProcesses(card))
+def _mps_processes(nvml: Any, gpu: Any) -> _Values:
+    yield "nv_mps_compute_processes", len(nvml.nvmlDeviceGetMPSComputeRunningProcesses(gpu))
 
 
 def _violation(name: str, policy: str) -> Callable[[Any, Any], _Values]:
-    def violation(nvml: Any, card: Any) -> _Values:
-        status = nvml.nvmlDeviceGetViolationStatus(
-            card, getattr(nvml, f"NVML_PERF_POLICY_{policy}")
-        )
+    def violation(nvml: Any, gpu: Any) -> _Values:
+        status = nvml.nvmlDeviceGetViolationStatus(gpu, getattr(nvml, f"NVML_PERF_POLICY_{policy}"))
         yield name, status.violationTime / 1e9
 
     return violation
@@ -397,38 +395,38 @@ def _violation(name: str, policy: str) -> Callable[[Any, Any], _Values]:
 def _nvlink_error(name: str) -> Callable[[int, Any, Any], _Values]:
     counter, _ = _NVLINK_ERRORS[name]
 
-    def errors(link: int, nvml: Any, card: Any) -> _Values:
+    def errors(link: int, nvml: Any, gpu: Any) -> _Values:
         which = getattr(nvml, f"NVML_NVLINK_ERROR_DL_{counter}")
-        yield name, nvml.nvmlDeviceGetNvLinkErrorCounter(card, link, which)
+        yield name, nvml.nvmlDeviceGetNvLinkErrorCounter(gpu, link, which)
 
     errors.__name__ = name
     return errors
 
 
-def _active_links(nvml: Any, card: Any, note: Note) -> Iterator[int]:
+def _active_links(nvml: Any, gpu: Any, note: Note) -> Iterator[int]:
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
         try:
-            if nvml.nvmlDeviceGetNvLinkState(card, link):
+            if nvml.nvmlDeviceGetNvLinkState(gpu, link):
                 yield link
         except nvml.NVMLError as error:
             if error.value in codes(nvml, FATAL):
                 raise
             if error.value in codes(nvml, UNSUPPORTED):
-                return  # the card has no such link, nor any after it
+                return  # the GPU has no such link, nor any after it
             note(f"link {link}: {error}")
 
 
-def parts(nvml: Any, card: Any, note: Note = lambda _: None) -> Iterator[Any]:
-    def count(nvml: Any, card: Any) -> _Values:
-        current, _ = nvml.nvmlDeviceGetMigMode(card)
-        yield "", nvml.nvmlDeviceGetMaxMigDeviceCount(card) if current else 0
+def parts(nvml: Any, gpu: Any, note: Note = lambda _: None) -> Iterator[Any]:
+    def count(nvml: Any, gpu: Any) -> _Values:
+        current, _ = nvml.nvmlDeviceGetMigMode(gpu)
+        yield "", nvml.nvmlDeviceGetMaxMigDeviceCount(gpu) if current else 0
 
-    def part(index: int, nvml: Any, card: Any) -> Iterator[tuple[str, Any]]:
-        yield "", nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, index)
+    def part(index: int, nvml: Any, gpu: Any) -> Iterator[tuple[str, Any]]:
+        yield "", nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index)
 
-    for _, number in supported(nvml, count, card, note):
+    for _, number in supported(nvml, count, gpu, note):
         for index in range(int(number)):
-            for _, found in supported(nvml, functools.partial(part, index), card, note):
+            for _, found in supported(nvml, functools.partial(part, index), gpu, note):
                 yield found
 
 
@@ -448,7 +446,7 @@ STATE = (
     _utilisation, _memory, _temperature, _fan, _power, _power_limit, _perf_state,
     _clock("sm", "SM", ""), _clock("mem", "MEM", ""),
 )  # fmt: skip
-"""Readings of a card's state, for ``supported``; the names are those of the metrics."""
+"""Readings of a GPU's state, for ``supported``, by the metrics' names."""
 
 LIMITS = (_memory, _power_limit, _clock("sm", "SM", "max_"), _clock("mem", "MEM", "max_"))
-"""The same, of its limits."""
+"""Readings of a GPU's limits, likewise."""

@@ -1,9 +1,9 @@
-"""What NVIDIA's driver gathers for us between two samples: means of use, and critical errors.
+"""Mean utilisation (GPM) and critical errors (Xid), gathered by NVIDIA's driver between samples.
 
-Means (GPM) are known of cards from Hopper on, also of the instances of MIG. Each is of the time
-between two samples that the driver takes of its counters, so the first sample of a card has none.
-A GPU instance that holds several compute instances is left out: the driver counts for all of them
-together. Critical errors (Xid) arrive while NVML is in use.
+GPM is available from Hopper on, also for MIG instances. Each mean covers the time between two
+samples of the driver's counters, so a GPU's first sample has none. A GPU instance with several
+compute instances is omitted: the driver counts them together. Xid errors are received while NVML is
+in use.
 
 Sources: NVML API reference, *GPM Functions*, *Event Handling Methods*; *XID Errors*.
 """
@@ -16,31 +16,31 @@ from typing import Any
 from ccpipe.node.linux.nvml import Note, supported
 from ccpipe.node.sampling.collector import Metric
 
-_CARD = ("accelerator",)
+_GPU = ("accelerator",)
 _BY_NAME = {
     "nv_sm_util": ("SM_UTIL", "time multiprocessors were busy, averaged over all of them"),
     "nv_sm_occupancy": ("SM_OCCUPANCY", "warps on multiprocessors, of the maximum"),
     "nv_tensor_util": ("ANY_TENSOR_UTIL", "use of the tensor cores, of the maximum"),
     "nv_dram_util": ("DRAM_BW_UTIL", "use of the memory bandwidth, of the maximum"),
 }
-_OF_PARTS = {"nv_util": "GRAPHICS_UTIL"}  # in addition, what cards report without GPM
+_OF_PARTS = {"nv_util": "GRAPHICS_UTIL"}  # in addition; GPUs report it without GPM
 
 METRICS = (
     *(
-        Metric(name, "percent", float, meaning, _CARD, part="mig")
+        Metric(name, "percent", float, meaning, _GPU, part="mig")
         for name, (_, meaning) in _BY_NAME.items()
     ),
-    Metric("nv_xid_errors", "", int, "critical errors (Xid) since the publisher started", _CARD),
-    Metric("nv_last_xid", "", int, "number of the last one, if there was one", _CARD),
+    Metric("nv_xid_errors", "", int, "critical errors (Xid) since the publisher started", _GPU),
+    Metric("nv_last_xid", "", int, "number of the last one, if there was one", _GPU),
 )
 
 _MAX_EVENTS = 1000  # read in one sample
 
-Key = tuple[str, int | None]  # a card's address, and the number of a GPU instance
+Key = tuple[str, int | None]  # a GPU's address, and the number of a GPU instance
 
 
 class Gpm:
-    """The last samples of cards and instances."""
+    """The last samples of GPUs and instances."""
 
     def __init__(self) -> None:
         self._samples: dict[Key, Any] = {}
@@ -53,14 +53,14 @@ class Gpm:
         self._samples.clear()
         self._has_gpm.clear()
 
-    def card(self, nvml: Any, card: Any, address: str, note: Note) -> Iterator[tuple[str, float]]:
-        if self._is_supported(nvml, card, address, note):
-            yield from self._means(nvml, card, (address, None), note)
+    def gpu(self, nvml: Any, gpu: Any, address: str, note: Note) -> Iterator[tuple[str, float]]:
+        if self._is_supported(nvml, gpu, address, note):
+            yield from self._means(nvml, gpu, (address, None), note)
 
     def instances(
-        self, nvml: Any, card: Any, address: str, parts: Sequence[Any], note: Note
+        self, nvml: Any, gpu: Any, address: str, parts: Sequence[Any], note: Note
     ) -> Iterator[tuple[Any, str, float]]:
-        if not parts or not self._is_supported(nvml, card, address, note):
+        if not parts or not self._is_supported(nvml, gpu, address, note):
             return
         numbers = {}
         for index, part in enumerate(parts):
@@ -69,23 +69,23 @@ class Gpm:
         shared = Counter(numbers.values())
         for index, number in numbers.items():
             if shared[number] == 1:
-                for name, value in self._means(nvml, card, (address, number), note):
+                for name, value in self._means(nvml, gpu, (address, number), note):
                     yield parts[index], name, value
 
-    def _is_supported(self, nvml: Any, card: Any, address: str, note: Note) -> bool:
+    def _is_supported(self, nvml: Any, gpu: Any, address: str, note: Note) -> bool:
         if address not in self._has_gpm:
-            self._has_gpm[address] = any(supported(nvml, _support, card, note))
+            self._has_gpm[address] = any(supported(nvml, _support, gpu, note))
         return self._has_gpm[address]
 
-    def _means(self, nvml: Any, card: Any, key: Key, note: Note) -> Iterator[tuple[str, float]]:
-        def take(nvml: Any, card: Any) -> Iterator[tuple[str, float]]:
+    def _means(self, nvml: Any, gpu: Any, key: Key, note: Note) -> Iterator[tuple[str, float]]:
+        def take(nvml: Any, gpu: Any) -> Iterator[tuple[str, float]]:
             _, instance = key
             sample = nvml.nvmlGpmSampleAlloc()
             try:
                 if instance is None:
-                    nvml.nvmlGpmSampleGet(card, sample)
+                    nvml.nvmlGpmSampleGet(gpu, sample)
                 else:
-                    nvml.nvmlGpmMigSampleGet(card, instance, sample)
+                    nvml.nvmlGpmMigSampleGet(gpu, instance, sample)
             except nvml.NVMLError:
                 nvml.nvmlGpmSampleFree(sample)
                 raise
@@ -97,11 +97,11 @@ class Gpm:
                 finally:
                     nvml.nvmlGpmSampleFree(before)
 
-        return supported(nvml, take, card, note)
+        return supported(nvml, take, gpu, note)
 
 
-def _support(nvml: Any, card: Any) -> Iterator[bool]:
-    yield bool(nvml.nvmlGpmQueryDeviceSupport(card).isSupportedDevice)
+def _support(nvml: Any, gpu: Any) -> Iterator[bool]:
+    yield bool(nvml.nvmlGpmQueryDeviceSupport(gpu).isSupportedDevice)
 
 
 def _instance(nvml: Any, part: Any) -> Iterator[int]:
@@ -109,7 +109,7 @@ def _instance(nvml: Any, part: Any) -> Iterator[int]:
 
 
 def _between(nvml: Any, before: Any, now: Any, *, is_part: bool) -> Iterator[tuple[str, float]]:
-    """Yield the means between two samples; those that the card does not have are left out."""
+    """Yield the means between two samples; metrics that the GPU lacks are omitted."""
     wanted = {name: which for name, (which, _) in _BY_NAME.items()} | (_OF_PARTS if is_part else {})
     request = nvml.c_nvmlGpmMetricsGet_t()
     request.version = nvml.NVML_GPM_METRICS_GET_VERSION
@@ -125,10 +125,10 @@ def _between(nvml: Any, before: Any, now: Any, *, is_part: bool) -> Iterator[tup
 
 
 class XidErrors:
-    """The errors of each card so far."""
+    """The errors of each GPU so far."""
 
     def __init__(self) -> None:
-        self._sets: dict[str, Any] = {}  # None of cards that report no errors
+        self._sets: dict[str, Any] = {}  # None if the GPU reports no errors
         self._known: dict[str, tuple[int, int]] = {}  # how many, and the last one
 
     def free(self, nvml: Any) -> None:
@@ -137,11 +137,11 @@ class XidErrors:
             nvml.nvmlEventSetFree(events)
         self._sets.clear()
 
-    def read(self, nvml: Any, card: Any, address: str, note: Note) -> Iterator[tuple[str, float]]:
-        def xid(nvml: Any, card: Any) -> Iterator[tuple[str, float]]:
+    def read(self, nvml: Any, gpu: Any, address: str, note: Note) -> Iterator[tuple[str, float]]:
+        def xid(nvml: Any, gpu: Any) -> Iterator[tuple[str, float]]:
             if address not in self._sets:
-                self._sets[address] = None  # if it fails, the card is not asked again
-                self._sets[address] = _registered(nvml, card)
+                self._sets[address] = None  # not tried again if it fails
+                self._sets[address] = _registered(nvml, gpu)
             if self._sets[address] is None:
                 return
             count, last = self._known.get(address, (0, 0))
@@ -152,13 +152,13 @@ class XidErrors:
             if count:
                 yield "nv_last_xid", last
 
-        return supported(nvml, xid, card, note)
+        return supported(nvml, xid, gpu, note)
 
 
-def _registered(nvml: Any, card: Any) -> Any:
+def _registered(nvml: Any, gpu: Any) -> Any:
     events = nvml.nvmlEventSetCreate()
     try:
-        nvml.nvmlDeviceRegisterEvents(card, nvml.nvmlEventTypeXidCriticalError, events)
+        nvml.nvmlDeviceRegisterEvents(gpu, nvml.nvmlEventTypeXidCriticalError, events)
     except nvml.NVMLError:
         nvml.nvmlEventSetFree(events)
         raise

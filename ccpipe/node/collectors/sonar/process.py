@@ -1,4 +1,4 @@
-"""What a Sonar sample has of one process besides its line in the process table.
+"""Data of one process in a Sonar sample that is not in its ``stat`` line.
 
 Memory is ``RssAnon`` of ``/proc/<pid>/status``, or the proportional share (PSS) where that is
 wanted and permitted; virtual memory is ``VmData`` and ``VmStk``. Data read and written are
@@ -49,7 +49,7 @@ class Data(NamedTuple):
 
 
 class ProcessFiles:
-    """The files of processes; those that ended or may not be read give nothing."""
+    """The files of processes; empty for those that ended or may not be read."""
 
     def __init__(self, *, pss: bool = False, root: str = "/") -> None:
         self._pss = pss
@@ -88,7 +88,7 @@ class ProcessFiles:
             return Data()
         found = _IO.match(text)
         if found is None:
-            raise DataError(f"{path}: {text!r:.60} is not what a process read and wrote")
+            raise DataError(f"{path}: {text!r:.60} is not a process's I/O counters")
         rchar, wchar, cancelled = map(int, found.groups())
         return Data(-(-rchar // 1024), -(-wchar // 1024), -(-cancelled // 1024))
 
@@ -106,7 +106,7 @@ def _number(path: str, text: bytes, key: bytes) -> int:
 
 
 class Users:
-    """Names of users, asked for once each."""
+    """Names of users, looked up once each."""
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
@@ -154,10 +154,10 @@ def in_containers(processes: Iterable[Process]) -> set[int]:
 class CpuUse:
     """The share of a processor that each process had between two walks, in percent.
 
-    The time of children that ended counts for the process that waited for them, except for what
-    was already reported of the child itself: otherwise the end of a long-lived child would look
-    like many processors at work. Process numbers are reused, so a process is identified by its
-    start time too.
+    The time of children that ended counts for the process that waited for them, except for time
+    already reported for the child itself: otherwise the end of a long-lived child would look like
+    many processors at work. Process numbers are reused, so a process is identified by its start
+    time too.
     """
 
     def __init__(self) -> None:
@@ -167,7 +167,7 @@ class CpuUse:
     def since(self, walk: Walk) -> dict[int, float]:
         """Return percentages by process; none for the first walk.
 
-        Of a process that is new all of its time counts, since it has used that after the last walk.
+        All time of a new process counts, since it was used after the last walk.
         """
         now = {process.pid: process for process in walk.processes}
         before, self._before = self._before, now

@@ -1,10 +1,10 @@
 """The state of a node and its processes, as Sonar's daemon reports it: the envelope ``sample``.
 
-Processes are reported by job: a Slurm job's number comes from its cgroup; any other job, and a
+Processes are reported by job: a Slurm job's number is read from its cgroup; any other job, and a
 Slurm job whose number cannot be found, is a process group, with the time of the node's boot as its
 epoch. ``cpu_util`` is over the time since the last sample, also of a process that is new since; in
-the first sample it is ``cpu_avg``. What cannot be read costs itself only and is reported in
-``errors``; without a process table there is an envelope of errors.
+the first sample it is ``cpu_avg``. Unreadable values are omitted and reported in ``errors``;
+without a process table an envelope of errors is emitted.
 
 Source: Sonar JSON format output specification, *SampleEnvelope* and the types below.
 """
@@ -34,8 +34,8 @@ from ccpipe.formats.sonar import (
 from ccpipe.node.collectors.cpu import ticks_of
 from ccpipe.node.collectors.load import Load
 from ccpipe.node.collectors.memory import Memory
-from ccpipe.node.collectors.sonar.cards import Cards
 from ccpipe.node.collectors.sonar.envelope import META, Errors, local, readable
+from ccpipe.node.collectors.sonar.gpus import Gpus
 from ccpipe.node.collectors.sonar.process import TICKS, CpuUse, ProcessFiles, Users, in_containers
 from ccpipe.node.collectors.storage.disk import EXCLUDE, MIN_COLUMNS
 from ccpipe.node.linux import proc
@@ -50,13 +50,13 @@ _Key = tuple[int, int, str]  # job, epoch and user
 
 @dataclass(slots=True)
 class _Reading:
-    """What all processes of one sample share."""
+    """Data common to all processes of one sample."""
 
     epoch: int
     uptime: float  # seconds since the boot; 0 if that is not known
     use: Mapping[int, float]  # percent of a processor since the last sample, by process
     inside: set[int]
-    cards: Mapping[int, Sequence[SampleProcessGpu]]  # what each process does on cards
+    gpus: Mapping[int, Sequence[SampleProcessGpu]]  # by process
 
 
 class SonarSample:
@@ -87,7 +87,7 @@ class SonarSample:
         self._files = ProcessFiles(pss=pss, root=root)
         self._slurm_jobs = JobIds(root)
         self._system = System(root=root)
-        self._cards = Cards(node=node, root=root)
+        self._gpus = Gpus(node=node, root=root)
         self._cpu = CpuUse()
         self._users = Users()
 
@@ -111,14 +111,14 @@ class SonarSample:
         uptime = 0.0
         with errors.noted():
             uptime = self._system.uptime()
-        gpus, on_cards = self._cards.sample(errors)
+        gpus, uses = self._gpus.sample(errors)
         system = self._system.read(gpus, errors)
         timestamp = _Reading(
             epoch=self._system.epoch,
             uptime=uptime,
             use=self._cpu.since(walk),
             inside=in_containers(walk.processes),
-            cards=on_cards,
+            gpus=uses,
         )
         return SampleAttributes(
             time=local(time),
@@ -134,7 +134,7 @@ class SonarSample:
         others: list[SampleProcess] = []
         for process in sorted(walk.processes):
             if process.state in "Xx":
-                continue  # the kernel is just removing it
+                continue  # the kernel is removing it
             try:
                 found = self._process(process, timestamp)
             except DataError as error:
@@ -144,9 +144,9 @@ class SonarSample:
                 others.append(found)
             elif found is not None:
                 jobs.setdefault(found[0], []).append(found[1])
-        for pid in sorted(timestamp.cards.keys() - {process.pid for process in walk.processes}):
+        for pid in sorted(timestamp.gpus.keys() - {process.pid for process in walk.processes}):
             jobs[pid, timestamp.epoch, "_user_unknown"] = [
-                SampleProcess(cmd="_unknown_", pid=pid, gpus=tuple(timestamp.cards[pid]))
+                SampleProcess(cmd="_unknown_", pid=pid, gpus=tuple(timestamp.gpus[pid]))
             ]
         reported = [
             SampleJob(job, user, epoch, tuple(jobs[job, epoch, user]))
@@ -157,7 +157,7 @@ class SonarSample:
     def _process(
         self, process: Process, timestamp: _Reading
     ) -> tuple[_Key, SampleProcess] | SampleProcess | None:
-        """Return a process with its job; alone if it is left out; None if it ended meanwhile."""
+        """Return a process with its job; without if it is excluded; None if it has ended."""
         pid, files = process.pid, self._files
         status = files.status(pid)
         if status is None:
@@ -185,7 +185,7 @@ class SonarSample:
             data_read=data.read,
             data_written=data.written,
             data_cancelled=data.cancelled,
-            gpus=tuple(timestamp.cards.get(pid, ())),
+            gpus=tuple(timestamp.gpus.get(pid, ())),
             in_container=pid in timestamp.inside,
         )
         if job := self._slurm_jobs.of_process(pid):
@@ -205,18 +205,18 @@ class SonarSample:
 
 
 def _average(process: Process, uptime: float) -> float:
-    """Return what part of a processor a process had itself since it began, in percent."""
+    """Return a process's own share of a processor since it started, in percent."""
     age = uptime * TICKS - process.start
     return round(100 * process.own / age, 1) if age >= 1 else 0.0
 
 
 def _rolled_up(jobs: Sequence[SampleJob], others: Sequence[SampleProcess]) -> list[SampleJob]:
-    """Roll up the processes of jobs; who has a child among the others is no leaf."""
+    """Roll up the processes of jobs; a parent of an excluded process is not a leaf."""
     whole = SampleAttributes(jobs=(*jobs, SampleJob(0, "", 1, tuple(others))))
     return list(roll_up(whole).jobs[:-1])
 
 
-_BUSY = (0, 1, 2, 5, 6)  # user, nice, system, irq and softirq: what Sonar adds up
+_BUSY = (0, 1, 2, 5, 6)  # user, nice, system, irq and softirq, as Sonar adds them up
 _BOOT = re.compile(r"btime (\d{1,11})\s*", re.ASCII)
 _STEP = 60  # seconds that the clock may be set by without another boot
 
@@ -246,7 +246,7 @@ class System:
             raise DataError(f"{self._uptime}: {text!r:.60} is not an uptime") from None
 
     def read(self, gpus: Sequence[SampleGpu], errors: Errors) -> SampleSystem:
-        """Return the state of the node; what cannot be read now is noted in `errors`."""
+        """Return the state of the node; read errors are added to `errors`."""
         self._read_stat()
         load, memory = _values(self._load, errors), _values(self._memory, errors)
         disks: list[SampleDisk] = []
@@ -279,7 +279,7 @@ class System:
         for number, ticks in ticks_of(self._stat, lines).items():
             if number:
                 missing = int(number) + 1 - len(self._cpus)
-                self._cpus += [0] * missing  # places stay, also of those that are offline
+                self._cpus += [0] * missing  # offline ones keep their place
                 busy = sum(ticks[state] for state in _BUSY if state < len(ticks))
                 self._cpus[int(number)] = busy // TICKS
 

@@ -1,7 +1,7 @@
 """The description of a node, as Sonar's daemon reports it: the envelope ``sysinfo``.
 
-The drawings are those of hwloc's ``lstopo``, where that is installed. This envelope has no place
-for errors that cost a part only: they come in an envelope of their own behind it.
+The drawings are made by hwloc's ``lstopo``, if it is installed. This envelope has no field for
+partial errors: they follow in a separate envelope.
 
 Source: Sonar JSON format output specification, *SysinfoEnvelope* and the types below.
 """
@@ -11,8 +11,8 @@ import shutil
 from collections.abc import Iterator
 
 from ccpipe.formats.sonar import Envelope, SysinfoAttributes, SysinfoData, SysinfoEnvelope
-from ccpipe.node.collectors.sonar.cards import Cards
 from ccpipe.node.collectors.sonar.envelope import META, Errors, local, readable
+from ccpipe.node.collectors.sonar.gpus import Gpus
 from ccpipe.node.linux.topology import system, topology
 from ccpipe.process.child import run
 
@@ -29,7 +29,7 @@ class SonarSysinfo:
         self._node = node
         self._lstopo = lstopo and root == "/"
         self._root = root
-        self._cards = Cards(node=node, root=root)
+        self._gpus = Gpus(node=node, root=root)
 
     def collect(self, time: int) -> Iterator[Envelope]:
         """Yield the description at the slot `time`, then an envelope of errors if there are any."""
@@ -58,7 +58,7 @@ class SonarSysinfo:
             memory=hardware.memory,
             topo_svg=self._drawn("svg", errors),
             topo_text=self._drawn("console", errors),
-            cards=tuple(self._cards.describe(errors)),
+            cards=tuple(self._gpus.describe(errors)),
             distances=hardware.distances,
             numa_nodes=len(hardware.distances),
         )

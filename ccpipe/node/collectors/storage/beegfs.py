@@ -1,4 +1,4 @@
-"""What `beegfs-ctl --clientstats` counts on BeeGFS, for `beegfs_meta` and `beegfs_storage`."""
+"""Counters of `beegfs-ctl --clientstats`, for `beegfs_meta` and `beegfs_storage`."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -42,7 +42,7 @@ _MILLISECONDS = [row.unit == "ms" for row in _IO if row.name != "io_ioops"]
 _WRAP = 2**32
 MIN_COLUMNS = 11  # that every kernel writes after a device's name
 
-EXCLUDE = ("loop*", "ram*", "zram*", "sr*", "fd*")  # devices that are no disks
+EXCLUDE = ("loop*", "ram*", "zram*", "sr*", "fd*")  # devices that are not disks
 
 CAPACITY = (
     Metric("disk_total", "GBytes", float, "size of a file system", stype="filesystem"),
@@ -118,7 +118,7 @@ class Disk:
 
 
 def _unwrapped(before: Sequence[int], now: Sequence[int]) -> list[int]:
-    """Return the counters now, of which those that wrapped around at 32 bits go on."""
+    """Return the counters now, corrected for wraparound at 32 bits."""
     found = list(now)
     for i, (is_ms, old, new) in enumerate(zip(_MILLISECONDS, before, now, strict=False)):
         if is_ms and new < old and _WRAP // 2 <= old < _WRAP:

@@ -24,7 +24,7 @@ _COUNTERS = (
     _row("lustre_write_requests", "requests", int, "write calls"),
     _row("lustre_open", "", int, "files opened"),
     _row("lustre_close", "", int, "files closed"),
-    _row("lustre_getattr", "", int, "attributes asked for"),
+    _row("lustre_getattr", "", int, "attributes read"),
     _row("lustre_setattr", "", int, "attributes set"),
     _row("lustre_statfs", "", int, "free-space requests (statfs)"),
     _row("lustre_inode_permission", "", int, "permissions checked"),

@@ -35,7 +35,7 @@ _REQUESTS = {
     "open": _request("lustre_job_open_rate", meaning="files opened"),
     "close": _request("lustre_job_close_rate", meaning="files closed"),
     "unlink": _request("lustre_job_unlink_rate", meaning="files removed"),
-    "getattr": _request("lustre_job_getattr_rate", meaning="attributes asked for"),
+    "getattr": _request("lustre_job_getattr_rate", meaning="attributes read"),
     "setattr": _request("lustre_job_setattr_rate", meaning="attributes set"),
     "statfs": _request("lustre_job_statfs_rate", meaning="free-space requests (statfs)"),
     "sync": _request("lustre_job_sync_rate", meaning="sync requests"),
@@ -48,10 +48,10 @@ MAX_JOBS = 10_000
 
 
 class OperationCount(NamedTuple):
-    """What a job did of one kind since Lustre began to count it."""
+    """A job's operations of one kind since Lustre began to count them."""
 
     samples: int  # how often
-    total: int | None  # of what is measured, such as bytes; None for plain counts
+    total: int | None  # in the unit measured, such as bytes; None for plain counts
 
 
 @dataclass(slots=True)
@@ -163,9 +163,9 @@ def target_files(root: str) -> dict[str, Path]:
 def read_jobs(
     path: Path, *, operations: Collection[str], is_wanted: Callable[[str], bool], limit: int
 ) -> TargetStats:
-    r"""Read the first `limit` of the jobs that are wanted, and of each the named operations.
+    r"""Read the named operations of the first `limit` wanted jobs.
 
-    A bad line only affects itself, and that of an id all lines of the job.
+    A bad line only affects itself; a bad id affects all lines of its job.
 
     ::
 
@@ -180,7 +180,7 @@ def read_jobs(
     ``lustre/obdclass/lprocfs_jobstats.c``.
     """
     stats = TargetStats()
-    job: dict[str, OperationCount] | None = None  # None where the lines are of no job to report
+    job: dict[str, OperationCount] | None = None  # None if the lines belong to no reported job
     for number, line in enumerate(_lines(path), 1):
         if not line[:1].isspace():
             job = None
@@ -200,7 +200,7 @@ def read_jobs(
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """Yield the lines; one that is too long comes in pieces."""
+    """Yield the lines; one that is too long is split."""
     try:
         with path.open("rb") as file:
             while line := file.readline(_MAX_LINE):
@@ -213,7 +213,7 @@ def _lines(path: Path) -> Iterator[str]:
 def _begin(
     stats: TargetStats, job: str, is_wanted: Callable[[str], bool], limit: int
 ) -> dict[str, OperationCount] | None:
-    """Add a job, unless it is not wanted or one too many; listed again, it begins anew."""
+    """Add a job, unless it is unwanted or beyond the limit; a repeated one replaces the first."""
     if not is_wanted(job):
         return None
     if job not in stats.jobs and len(stats.jobs) >= limit:

@@ -77,7 +77,7 @@ class _Program(msgspec.Struct, frozen=True):
 
 
 class _Report(msgspec.Struct, frozen=True):
-    """What ``smartctl --all`` reports of one disk, as far as it is read here."""
+    """The fields of ``smartctl --all`` for one disk that are read here."""
 
     smartctl: _Program = _Program()
     nvme_smart_health_information_log: dict[str, msgspec.Raw] | None = None
@@ -101,7 +101,7 @@ class Smartmon:
     """
 
     INTERVAL = 60.0
-    """Seconds between two samples, where the configuration does not say."""
+    """Default seconds between two samples."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ def _known(report: _Report) -> dict[str, int | msgspec.Raw | None]:
 
 def _value(name: str, known: int | msgspec.Raw) -> int:
     value = known if isinstance(known, int) else _decoded(bytes(known), int, name)
-    # Temperatures may be negative; a counter may have 128 bits, which the wire has not.
+    # Temperatures may be negative; a counter may have 128 bits, more than the wire format.
     value = value * _HOUR if name.endswith("power_on_hours") else value
     if not -(2**63) <= value < 2**63:
         raise DataError(f"smartctl: {name}: {value} is beyond 64 bits")

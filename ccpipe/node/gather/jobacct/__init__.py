@@ -1,4 +1,4 @@
-"""Slurm's job accounting gather API: what tasks use, polled, aggregated and shown as sacct does.
+"""Slurm's job accounting gather API: usage of tasks, polled, aggregated and shown as by sacct.
 
 ========================================== ==========================================
 call of the document                       here
@@ -28,8 +28,8 @@ returned.
 >>> to_sacct(step, nodes=["n1"])["MaxRSSNode"]
 'n1'
 
-Source: Slurm Job Accounting Gather Plugin API, version 1; what today's Slurm does where that
-document leaves it open.
+Source: Slurm Job Accounting Gather Plugin API, version 1; current Slurm where that document is
+silent.
 """
 
 from ccpipe.node.gather.jobacct.poller import TaskPoller

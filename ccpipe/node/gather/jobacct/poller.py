@@ -1,7 +1,7 @@
 """Polls the tasks of a step on this node.
 
-Source: Slurm Job Accounting Gather Plugin API, ``startpoll`` to ``remove_task``; the polling is
-that of Slurm's plug-ins linux and cgroup.
+Source: Slurm Job Accounting Gather Plugin API, ``startpoll`` to ``remove_task``; polling as in
+Slurm's plug-ins linux and cgroup.
 """
 
 import logging
@@ -52,30 +52,30 @@ class TaskSample(NamedTuple):
 
 
 class GpuUsage(NamedTuple):
-    """Of one process, over all cards."""
+    """Usage of one process, summed over all GPUs."""
 
     memory: int  # bytes
-    utilization: float  # percent of one card
+    utilization: float  # percent of one GPU
 
 
-class Gpus:
-    """The cards of the node; nothing is loaded where there is no driver."""
+class GpuPoller:
+    """The GPUs of the node; without a driver, nothing is loaded."""
 
     def __init__(self, *, root: str = "/") -> None:
         self._is_there = Driver(root).is_there()
         self._root = root
-        self._cards: Any = None
+        self._reader: Any = None
 
     def poll(self) -> dict[int, GpuUsage] | None:
-        """Return what processes use, by pid; None if no card reports it."""
+        """Return usage by pid; None if no GPU reports it."""
         if not self._is_there:
             return None
-        from ccpipe.node.collectors.sonar.cards import NvidiaCards
+        from ccpipe.node.collectors.sonar.gpus import NvidiaGpus
 
-        self._cards = self._cards or NvidiaCards(root=self._root)
+        self._reader = self._reader or NvidiaGpus(root=self._root)
         errors = Errors()
         try:
-            gpus, processes = self._cards.sample(errors)
+            gpus, processes = self._reader.sample(errors)
         except (CcpipeError, OSError):
             return None
         if not gpus:
@@ -99,7 +99,7 @@ class _Task:
         """Monotonic seconds, milliseconds of processor time, bytes read and written."""
         self.suspended_since: float | None = None  # monotonic seconds
 
-    def leave_out(self, since: float, now: float) -> None:
+    def exclude(self, since: float, now: float) -> None:
         """Exclude the time from `since` until `now` from the current poll interval."""
         if self.sampled is not None:
             clock, *rest = self.sampled
@@ -113,7 +113,7 @@ class TaskPoller:
     ----------
     cgroup
         Take processor time, memory and page faults from the control group that Slurm made for the
-        task, where there is one.
+        task, if it exists.
     use_pss
         Count memory of processes as the proportional set size.
     energy
@@ -137,7 +137,7 @@ class TaskPoller:
         self._root = root
         self._cgroup = cgroup
         self._tree = ProcessTree(use_pss=use_pss, root=root)
-        self._gpus = Gpus(root=root)
+        self._gpus = GpuPoller(root=root)
         self._energy, self._on_poll = energy, on_poll
         self._tasks: list[_Task] | None = None
         self._container: int | None = None
@@ -146,7 +146,7 @@ class TaskPoller:
         self._suspended_since: float | None = None
 
     def start_poll(self, frequency: float) -> None:
-        """Poll every `frequency` seconds; 0 polls only when asked."""
+        """Poll every `frequency` seconds; 0 polls only on request."""
         if frequency < 0:
             raise JobacctError(f"start_poll: not a frequency: {frequency}")
         with self._lock:
@@ -177,12 +177,12 @@ class TaskPoller:
         with self._lock:
             if self._suspended_since is not None:
                 for task in self._tasks or ():
-                    task.leave_out(self._suspended_since, time.monotonic())
+                    task.exclude(self._suspended_since, time.monotonic())
             self._suspended_since = None
         self._timer.resume()
 
     def suspend_task(self, pid: int) -> None:
-        """Leave one task out of polls until ``resume_task``; where it is none, do nothing."""
+        """Exclude one task from polls until ``resume_task``; ignore unknown pids."""
         with self._lock:
             task = self._find(pid)
             if task is not None and task.suspended_since is None:
@@ -193,7 +193,7 @@ class TaskPoller:
         with self._lock:
             task = self._find(pid)
             if task is not None and task.suspended_since is not None:
-                task.leave_out(task.suspended_since, time.monotonic())
+                task.exclude(task.suspended_since, time.monotonic())
                 task.suspended_since = None
 
     def set_proctrack_container_id(self, container: int) -> None:
@@ -205,7 +205,7 @@ class TaskPoller:
         self._container = container
 
     def add_task(self, pid: int, task_id: TaskId, *, poll: bool = False) -> None:
-        """Gather what the process `pid` and its descendants use."""
+        """Gather the usage of the process `pid` and its descendants."""
         if pid <= 0:
             raise JobacctError(f"add_task: not a process: {pid}")
         info = create(task_id)
@@ -221,11 +221,11 @@ class TaskPoller:
             self._poll()
 
     def set_processes(self, pid: int, processes: Collection[int]) -> None:
-        """Count these too for a task, wherever they descend from: a control group lists them."""
+        """Also count processes for a task that its control group lists, whatever their parent."""
         with self._lock:
             task = self._find(pid)
             if task is None:
-                raise JobacctError(f"set_processes: process {pid} is no task")
+                raise JobacctError(f"set_processes: process {pid} is not a task")
             task.processes = processes
 
     def stat_task(self, pid: int) -> JobacctInfo | None:
@@ -238,9 +238,9 @@ class TaskPoller:
             return None if task is None else task.info.copy()
 
     def remove_task(self, pid: int, *, poll: bool = True) -> JobacctInfo | None:
-        """Poll a last time, and return the record of a task, which is gathered no more.
+        """Poll a last time, stop gathering a task, and return its record.
 
-        Pid 0 is the task that was added last. None if there is no such task.
+        Pid 0 is the task that was added last. Returns None for an unknown task.
         """
         with self._lock:
             if not self._tasks:
@@ -259,7 +259,7 @@ class TaskPoller:
             return self._tree.pids()
 
     def poll(self) -> None:
-        """Poll all tasks now; return at once where another thread does."""
+        """Poll all tasks now; return at once if another thread is polling."""
         if self._lock.acquire(blocking=False):
             try:
                 self._poll()
@@ -298,7 +298,7 @@ class TaskPoller:
 
 
 def _update(task: _Task, tree: TreeUsage | None, energy: EnergyReading | None) -> None:
-    """Take new readings; what is not known now keeps its last value."""
+    """Apply new readings; values that are unknown now keep their last value."""
     info, group = task.info, _read_group(task)
     is_idle = group is None and tree is not None and tree == task.tree and not tree.weighed
     task.tree = tree
@@ -326,7 +326,7 @@ def _update(task: _Task, tree: TreeUsage | None, energy: EnergyReading | None) -
         _first(group and group.faults, tree and tree.faults),
     )
     peak = (group and group.peak) or 0
-    # A task that ended before its first poll has no memory any more: its peak is not known.
+    # A task that ended before its first poll has no memory left: its peak is unknown.
     if memory is not None and (memory or peak or MEM in info.usage_in):
         info.update(MEM, memory, peak=peak)
     if virtual is not None and (virtual or VMEM in info.usage_in):
@@ -365,7 +365,7 @@ def _gpu(info: JobacctInfo, tree: TreeUsage, gpus: dict[int, GpuUsage]) -> GpuUs
 def _sample(
     task: _Task, clock: float, tree: TreeUsage, gpu: GpuUsage | None
 ) -> dict[str, int | float | None]:
-    """Return the fields of Slurm's series; those that hold a change begin with 0."""
+    """Return the fields of Slurm's series; the first differences are 0."""
     info = task.info
     cpu, read, written = _total(info, CPU), _total(info, DISK), _total(info, DISK, out=True)
     before = task.sampled or (clock, cpu, read, written)

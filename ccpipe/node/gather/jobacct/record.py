@@ -1,11 +1,11 @@
-"""What a task, or all tasks of a step together, used: Slurm's ``jobacctinfo_t``.
+"""Usage of a task, or of all tasks of a step together: Slurm's ``jobacctinfo_t``.
 
-Packed is MessagePack of ``[version, record]``. Fields that a later version adds are ignored by this
-one; a change that this one could not understand raises the version.
+The packed format is MessagePack of ``[version, record]``. Fields that a later version adds are
+ignored; an incompatible change increments the version.
 
 Source: Slurm Job Accounting Gather Plugin API, ``create``, ``destroy``, ``setinfo``, ``getinfo``,
-``pack``, ``unpack`` and ``aggregate``; the structure is that of today's Slurm, by names of
-resources (TRES) instead of numbers.
+``pack``, ``unpack`` and ``aggregate``; the structure follows current Slurm, with names of resources
+(TRES) instead of numbers.
 """
 
 import copy
@@ -38,7 +38,7 @@ UNITS = {
 """Units of resources. ``energy`` is in joules as input and in watts as output."""
 
 PEAKS = frozenset({MEM, VMEM, GPU_MEM, GPU_UTIL})
-"""Resources that are held rather than consumed: a step's total is the sum of its tasks' peaks."""
+"""Resources in use, not consumed: a step's total is the sum of its tasks' peaks."""
 
 
 def is_node_scoped(resource: str) -> bool:
@@ -80,7 +80,7 @@ class Rusage(NamedTuple):
 
 
 class JobacctInfo(msgspec.Struct):
-    """What one task used, or several together."""
+    """Usage of one task, or of several together."""
 
     id: TaskId = TaskId()
     pid: Count = 0
@@ -88,8 +88,8 @@ class JobacctInfo(msgspec.Struct):
     tasks: Count = 0
     user: Count = 0  # processor time in microseconds
     system: Count = 0
-    usage_in: dict[str, Usage] = {}  # by the name of the resource: what was used, and read
-    usage_out: dict[str, Usage] = {}  # what was written, and the power in watts
+    usage_in: dict[str, Usage] = {}  # by name of the resource: usage, and bytes read
+    usage_out: dict[str, Usage] = {}  # bytes written, and power in watts
     cpu_time_weighed: Count = 0  # milliseconds of processor time whose frequency is known
     weighted_frequency: Count = 0
     """Sum of processor time in milliseconds times the frequency in kHz."""
@@ -112,7 +112,7 @@ class JobacctInfo(msgspec.Struct):
             usage.per_node[node] = usage.max if not out else value
             usage.max_id = usage.min_id = TaskId(None, self.id.node)
 
-    def become(self, other: "JobacctInfo") -> None:
+    def assign(self, other: "JobacctInfo") -> None:
         for name in self.__struct_fields__:
             setattr(self, name, getattr(other, name))
 
@@ -121,23 +121,23 @@ class JobacctInfo(msgspec.Struct):
 
 
 def create(task_id: TaskId | None = None) -> JobacctInfo:
-    """Return a record of a task, or without `task_id` one that tasks are added to."""
+    """Return a record of a task; without `task_id`, an empty one to add tasks to."""
     return JobacctInfo(task_id or TaskId(), tasks=1 if task_id is not None else 0)
 
 
 def destroy(info: JobacctInfo | None) -> None:
-    """Clear a record: references to it see it as ``create()`` made it."""
+    """Reset a record in place to the state after ``create()``."""
     if info is not None:
-        info.become(JobacctInfo())
+        info.assign(JobacctInfo())
 
 
 def aggregate(dest: JobacctInfo, source: JobacctInfo | None) -> None:
-    """Add the tasks of `source` to those of `dest`; None adds nothing.
+    """Add the tasks of `source` to `dest`; None adds nothing.
 
-    Of equal maxima, and of equal minima, the first one stands. Unset values do not count. A task's
-    memory counts in totals with its peak, so that averages are those of the tasks' peaks. What is
-    counted for a whole node (energy, file systems, networks) is counted once per node, however
-    many tasks report it; Slurm adds it up per task.
+    Of equal maxima, and of equal minima, the first one is kept. Unset values do not count. Totals
+    of memory are sums of the tasks' peaks, so that averages are averages of peaks. Counters of a
+    whole node (energy, file systems, networks) count once per node, however many tasks report
+    them; Slurm adds them up per task.
     """
     if source is None:
         return
@@ -200,7 +200,7 @@ def get_info(info: JobacctInfo, kind: DataType, data: Any = None) -> Any:
         case DataType.TOTAL:
             return info.copy()
         case DataType.PIPE:
-            info.become(_read_pipe(_descriptor(data)))
+            info.assign(_read_pipe(_descriptor(data)))
             return info
         case DataType.RUSAGE:
             return Rusage(info.user, info.system)
@@ -212,15 +212,15 @@ def get_info(info: JobacctInfo, kind: DataType, data: Any = None) -> Any:
 def set_info(info: JobacctInfo, kind: DataType, data: Any) -> None:
     """Set a part of a record.
 
-    RUSAGE takes what the kernel reports of an ended process, and raises processor time, memory
-    and page faults to it: it knows of what ended between two polls. PIPE writes the record to the
-    file descriptor `data`.
+    RUSAGE takes the kernel's report of an ended process, and raises processor time, memory and
+    page faults to it: it includes processes that ended between two polls. PIPE writes the record
+    to the file descriptor `data`.
     """
     match kind:
         case DataType.TOTAL:
             if not isinstance(data, JobacctInfo):
                 raise JobacctError(f"set_info: TOTAL takes a record, not {data!r:.60}")
-            info.become(data.copy())
+            info.assign(data.copy())
         case DataType.PIPE:
             _write_pipe(_descriptor(data), pack(info))
         case DataType.RUSAGE:
@@ -299,7 +299,7 @@ def _read(fd: int, length: int) -> bytes:
 
 
 VERSION = 1  # of what ``pack`` writes
-MAX_BYTES = 16 * 2**20  # a longer record is refused
+MAX_BYTES = 16 * 2**20  # maximum size of a record
 
 
 class _Packed(msgspec.Struct, array_like=True):
@@ -308,7 +308,7 @@ class _Packed(msgspec.Struct, array_like=True):
 
 
 def pack(info: JobacctInfo | None) -> bytes:
-    """Return a record as bytes; None packs as a record in which nothing is set."""
+    """Return a record as bytes; None packs as an empty record."""
     try:
         record = msgspec.msgpack.encode(info or JobacctInfo())
     except OverflowError as error:
@@ -317,13 +317,13 @@ def pack(info: JobacctInfo | None) -> bytes:
 
 
 def unpack(data: bytes | bytearray | memoryview) -> JobacctInfo:
-    """Return the record that ``pack`` made bytes of; raises DataError."""
+    """Return the record that ``pack`` encoded; raises DataError."""
     if len(data) > MAX_BYTES:
         raise DataError(f"a packed record of {len(data)} bytes is too long")
     try:
         packed = msgspec.msgpack.decode(data, type=_Packed)
         if packed.version != VERSION:
-            raise DataError(f"a packed record of version {packed.version}, this is {VERSION}")
+            raise DataError(f"packed record of version {packed.version} (expected {VERSION})")
         return msgspec.msgpack.decode(packed.record, type=JobacctInfo)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise DataError(f"not a packed record: {error}") from None

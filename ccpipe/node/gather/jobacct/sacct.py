@@ -1,4 +1,4 @@
-"""What a record holds, as the columns of sacct: its names, units and rounding.
+"""A record as the columns of sacct, with its names, units and rounding.
 
 Source: Slurm Job Accounting Gather Plugin API, ``2_sacct``; sacct of Slurm 22.05.
 """
@@ -28,11 +28,10 @@ Format = Callable[[int], str]
 def to_sacct(
     info: JobacctInfo, nodes: Sequence[str] = (), *, convert: bool = True
 ) -> dict[str, str]:
-    """Return the columns that sacct has of a step; what is unset is empty.
+    """Return sacct's columns of a step; unset values are empty.
 
-    `nodes` are the names of the step's nodes by their index. Averages are of whole numbers by the
-    number of tasks, and rounded down. `convert` is what sacct's ``--noconvert`` switches off:
-    sizes with units.
+    `nodes` are the names of the step's nodes by index. Averages over tasks are rounded down.
+    `convert` writes sizes with units, as sacct does without ``--noconvert``.
     """
     size = _exact if convert else str
     rows = {"NTasks": str(info.tasks)}

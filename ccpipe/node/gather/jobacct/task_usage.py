@@ -1,4 +1,4 @@
-"""What tasks use: by their process trees, from ``/proc``, and by the control groups of Slurm.
+"""Usage of tasks, from their process trees in ``/proc`` and from Slurm's control groups.
 
 A process belongs to the task in whose tree it was first seen, even after its parent ended. Ended
 processes stay counted: the kernel adds a child that was waited for to its parent, and for others
@@ -50,7 +50,7 @@ class TreeUsage(NamedTuple):
     virtual: int
     faults: int
     io: tuple[int, int] | None
-    """Bytes read and written by calls; None if no process may be read."""
+    """Bytes read and written by system calls; None if no process is readable."""
     weighed: int  # milliseconds since the last poll whose frequency is known
     weighted_frequency: int  # sum of those times the frequency in kHz
     pids: tuple[int, ...]
@@ -66,9 +66,9 @@ class ProcessTree:
         self._use_pss = use_pss
         self._members: dict[int, Member] = {}
         self._outsiders: set[OpenProcess] = set()
-        """Processes of no task; which those are does not change until a task is added."""
-        self._starts: dict[int, int] = {}  # of the process that each task began as
-        self._lost: dict[int, Counters] = {}  # by task: of what ended and no parent has
+        """Processes of no task, which stays so until a task is added."""
+        self._starts: dict[int, int] = {}  # start times of tasks' first processes
+        self._lost: dict[int, Counters] = {}  # by task: of ended processes, in no parent
 
     def close(self) -> None:
         self._processes.close()
@@ -81,7 +81,7 @@ class ProcessTree:
         return {task: tuple(pids) for task, pids in found.items()}
 
     def frequency(self, task: int) -> int | None:
-        """Return the frequency in kHz that a task's first process ran at last."""
+        """Return the last frequency, in kHz, of a task's first process."""
         member = self._members.get(task)
         return None if member is None else self._frequencies.of(member.process.processor) or None
 
@@ -93,9 +93,9 @@ class ProcessTree:
     def poll(
         self, tasks: Iterable[int], others: Mapping[int, int] = _NO_OTHERS
     ) -> dict[int, TreeUsage]:
-        """Return what each task uses, by the process it began as; nothing for one that ended.
+        """Return the usage of each task by its first process; ended tasks are left out.
 
-        `others` are processes that belong to a task wherever they descend from, with the task's.
+        `others` maps processes to their task, regardless of their parents.
         """
         table = self._processes.walk()
         known = len(self._starts)
@@ -130,7 +130,7 @@ class ProcessTree:
         for one in self._outsiders - outsiders:
             chain = []
             above: OpenProcess | None = one
-            # Up to a task, or to the top; the chain ends a circle, which a changing table may show.
+            # Up to a task or the top; the chain detects cycles, possible in a changing table.
             while above and (pid := above.process.pid) not in owners and pid not in chain:
                 chain.append(pid)
                 above = table.get(above.process.ppid)
@@ -143,7 +143,7 @@ class ProcessTree:
         process, io = one.process, self._processes.transferred(one)
         known = self._members.get(process.pid)
         if known is not None and known.open is not one:
-            known = None  # its number was that of another
+            known = None  # the pid was reused
         has_io = io is not None
         if io is None:  # keep the last reading: it ended, or now runs another user's program
             io, has_io = (known.counters[3:], known.has_io) if known else ((0, 0), False)
@@ -217,7 +217,7 @@ def _lost(before: Mapping[int, Member], now: Mapping[int, Member]) -> dict[int, 
         if pid not in now or now[pid].process.start != member.process.start
     }
     lost: dict[int, Counters] = {}
-    owed: dict[int, Counters] = {}  # by parent: what its children had used
+    owed: dict[int, Counters] = {}  # by parent: usage of its ended children
     for pid in sorted(ended, key=lambda pid: _depth(pid, ended), reverse=True):
         member = ended[pid]
         used = _add(member.counters, owed.pop(pid, _NOTHING))
@@ -272,7 +272,7 @@ class Frequencies:
         self._known: dict[int, int] = {}
 
     def refresh(self) -> None:
-        """Read again what is asked for next."""
+        """Drop cached values."""
         self._known.clear()
 
     def of(self, cpu: int) -> int:
@@ -313,12 +313,12 @@ _TASK = re.compile(r"task_\d{1,10}", re.ASCII)
 
 
 class CgroupUsage(NamedTuple):
-    """What a control group's processes used, those that ended too; None is not known."""
+    """Usage of a control group's processes, ended ones included; None: unknown."""
 
     user: int | None  # milliseconds of processor time
     system: int | None
     memory: int | None
-    """Bytes; with version 2 the page cache is among them."""
+    """Bytes; with version 2 including the page cache."""
     peak: int | None
     virtual: int | None
     faults: int | None
@@ -345,7 +345,7 @@ class TaskCgroup:
         return cls(own) if own else None
 
     def read(self) -> CgroupUsage | None:
-        """Return what is known now; None if the group is gone; raises DataError."""
+        """Return the current usage; None if the group no longer exists; raises DataError."""
         if not any(directory.is_dir() for directory in self._directories.values()):
             return None
         if "memory" in self._directories or "cpuacct" in self._directories:

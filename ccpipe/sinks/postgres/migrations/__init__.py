@@ -55,11 +55,11 @@ def migrations() -> list[tuple[int, str, str]]:
     return [(int(file.name[:3]), file.name[4:-4], file.read_text()) for file in found]
 
 
-def _there(names: Sequence[str]) -> str:
+def _all_exist(names: Sequence[str]) -> str:
     return " AND ".join(f"to_regclass('{name}') IS NOT NULL" for name in names)
 
 
-def _may(privilege: str, names: Sequence[str]) -> str:
+def _is_granted(privilege: str, names: Sequence[str]) -> str:
     return " AND ".join(f"has_table_privilege('{name}', '{privilege}')" for name in names)
 
 
@@ -68,9 +68,9 @@ def may_write(tables: Sequence[str]) -> str:
     written = [name for name in tables if name != "messages"]
     read = [name for name in ("series", "delivered") if name in tables]
     return f"""
-        SELECT CASE WHEN {_there(tables)}
-            THEN {_may("INSERT", written)} AND {_may("SELECT", read)}
-                 AND {_may("DELETE", ["delivered"])}
+        SELECT CASE WHEN {_all_exist(tables)}
+            THEN {_is_granted("INSERT", written)} AND {_is_granted("SELECT", read)}
+                 AND {_is_granted("DELETE", ["delivered"])}
             ELSE coalesce(has_schema_privilege(current_schema(), 'CREATE'), false) END
     """
 
@@ -93,7 +93,7 @@ async def migrate(connection: Any) -> None:
             await connection.execute(APPLIED)
         for number, name, sql in known[version:]:
             await connection.execute(sql)
-            await _note(connection, number, name)
+            await _record(connection, number, name)
             log.info("applied migration %d, %s", number, name)
         if version == 0 and await connection.fetchval(_HAS_TIMESCALE):
             await connection.execute(_AS_HYPERTABLE)
@@ -112,7 +112,7 @@ async def _version(connection: Any) -> int:
     return int(await connection.fetchval("SELECT coalesce(max(number), 0) FROM ccpipe_migrations"))
 
 
-async def _note(connection: Any, number: int, name: str) -> None:
+async def _record(connection: Any, number: int, name: str) -> None:
     await connection.execute(
         "INSERT INTO ccpipe_migrations (number, name) VALUES ($1, $2)", number, name
     )

@@ -1,4 +1,4 @@
-"""The protocol of the server, from bytes to frames: the twin, and the kernel against it."""
+"""The server's protocol, from bytes to frames: the Python fallback, and the kernel against it."""
 
 import re
 from collections.abc import Iterable
@@ -29,8 +29,8 @@ def split(data: bytes) -> tuple[list[Frame], int, int]:
     return split_in_python(bytearray(b"old" + data + b"later"), 3, 3 + len(data))
 
 
-def test_messages_come_in_runs_and_control_lines_between_them() -> None:
-    """Messages for one subscription that stand together are one list."""
+def test_splitter_groups_consecutive_messages_of_subscription() -> None:
+    """Control lines separate the lists."""
     data = b"MSG a 1 2\r\nhi\r\nMSG a 1 r 0\r\n\r\nPING\r\nMSG b 2 2\r\n\r\n\r\n-ERR 'x y'\r\n"
     frames, start, _ = split(data)
     assert frames == [
@@ -43,7 +43,7 @@ def test_messages_come_in_runs_and_control_lines_between_them() -> None:
 
 
 def test_headers_are_read_by_name() -> None:
-    """White space around a value does not count; a line that is no header is left out."""
+    """White space around a value is stripped; a line that is not a header is skipped."""
     ((_, found),) = split(b"HMSG a 9 r %d %d\r\n%b12\r\n" % (len(HEADER), len(HEADER) + 2, HEADER))[
         0
     ]
@@ -71,13 +71,13 @@ def test_headers_are_read_by_name() -> None:
         (Delivery("i", b""), ("", "")),
     ],
 )
-def test_only_the_server_has_a_status(delivery: Delivery, status: tuple[str, str]) -> None:
+def test_status_is_accepted_from_server_only(delivery: Delivery, status: tuple[str, str]) -> None:
     """A header of that name is a publisher's, and so is a status line with a payload or a reply."""
     assert delivery.status == status
 
 
 @pytest.mark.parametrize("reply", ["$JS.ACK.s.c.1.2.3.17.0", "$JS.ACK.d.h.s.c.1.2.3.17.0.x"])
-def test_a_reply_subject_holds_the_time_of_arrival(reply: str) -> None:
+def test_arrival_time_is_read_from_reply_subject(reply: str) -> None:
     assert Delivery("s", b"", b"", reply).arrival == 17
 
 
@@ -91,8 +91,8 @@ def test_a_reply_subject_holds_the_time_of_arrival(reply: str) -> None:
         b"HMSG a 1 12 12\r\nNATS/1.0\r\nxx\r\n",
     ],
 )
-def test_a_message_that_breaks_the_protocol_has_a_flaw(data: bytes) -> None:
-    """It is delivered with its payload and takes nothing else with it."""
+def test_message_that_violates_protocol_has_flaw(data: bytes) -> None:
+    """It is delivered with its payload; other messages are unaffected."""
     frames, _, _ = split(data + b"PING\r\n")
     ((_, (delivery,)), ping) = frames
     assert isinstance(delivery, Delivery)
@@ -119,8 +119,8 @@ def test_a_message_that_breaks_the_protocol_has_a_flaw(data: bytes) -> None:
         b"x" * (2**20 + 1),
     ],
 )
-def test_what_no_server_sends_is_refused(data: bytes) -> None:
-    """Where the next frame begins is then unknown."""
+def test_splitter_raises_on_bytes_no_server_sends(data: bytes) -> None:
+    """The start of the next frame is then unknown."""
     with pytest.raises(BrokenFrame):
         split(data)
     if KERNEL is not None:
@@ -132,8 +132,8 @@ def test_what_no_server_sends_is_refused(data: bytes) -> None:
     ("data", "begun", "needed"),
     [(b"PI", 0, 1), (b"PING\r\nMSG a 1 3\r\nab", 6, 16), (b"MSG a 1 3\r\nabc\r", 0, 16)],
 )
-def test_an_unfinished_frame_is_left(data: bytes, begun: int, needed: int) -> None:
-    """The caller learns where it begins and how many bytes it has at least."""
+def test_splitter_leaves_incomplete_frame(data: bytes, begun: int, needed: int) -> None:
+    """The caller gets its start and its minimum size."""
     assert split(data)[1:] == (3 + begun, needed)
 
 
@@ -166,13 +166,13 @@ def outcome(function: Any, data: bytes) -> object:
 @example(b"HMSG a 1 0 0\r\n\r\n")
 @example(b"MSG a\xc2 1 0\r\n\r\nMSG a 1 0\r\n\r\n")
 @example(b"\r\r\n\r")
-def test_the_kernel_cuts_as_the_twin_does(data: bytes) -> None:
+def test_kernel_splits_like_python_fallback(data: bytes) -> None:
     assert KERNEL is not None
     assert outcome(KERNEL.split, data) == outcome(split_in_python, data)
 
 
 @needs_kernel
-def test_the_kernel_stays_within_the_store() -> None:
+def test_kernel_stays_within_buffer() -> None:
     assert KERNEL is not None
     for start, end in ((-1, 2), (0, 3), (2, 1)):
         with pytest.raises(ValueError, match="store"):
@@ -187,8 +187,10 @@ def messages(frames: Iterable[Frame]) -> list[object]:
 
 
 @given(st.lists(st.integers(0, 40), max_size=20), st.lists(st.integers(1, 60), min_size=1))
-def test_pieces_of_any_size_give_the_same_frames(sizes: list[int], pieces: list[int]) -> None:
-    """Also where a piece ends within a line, a payload or a line end."""
+def test_splitter_gives_same_frames_for_pieces_of_any_size(
+    sizes: list[int], pieces: list[int]
+) -> None:
+    """Also if a piece ends within a line, a payload or a line end."""
     payloads = [bytes(range(size)) for size in sizes]
     data = b"".join(b"MSG s 7 %d\r\n%b\r\nPING\r\n" % (len(p), p) for p in payloads)
     splitter, frames, place = FrameSplitter(), list[Frame](), 0
@@ -200,7 +202,7 @@ def test_pieces_of_any_size_give_the_same_frames(sizes: list[int], pieces: list[
     assert messages(frames) == expected
 
 
-def test_a_message_larger_than_the_store_is_read() -> None:
+def test_splitter_reads_message_larger_than_its_buffer() -> None:
     splitter, payload = FrameSplitter(), bytes(3 * LARGE)
     data = b"MSG s 7 %d\r\n%b\r\n" % (len(payload), payload)
     assert messages(splitter.feed(data)) == [Delivery("s", payload)]
@@ -208,7 +210,7 @@ def test_a_message_larger_than_the_store_is_read() -> None:
     assert len(splitter.free()) <= LARGE
 
 
-def test_more_is_read_at_once_where_more_waits() -> None:
+def test_splitter_enlarges_buffer_if_more_data_is_waiting() -> None:
     splitter = FrameSplitter()
     data = b"MSG s 7 30000\r\n%b\r\n" % bytes(30000)
     assert len(splitter.free()) == SMALL
@@ -224,8 +226,8 @@ LONG = "$JS.ACK._.hash.stream.durable.1.8.9.17.0"
 LARGEST = 2**63 - 1
 
 
-def test_all_forms_in_columns() -> None:
-    """Number and time stand in other places where the server names domain and account."""
+def test_ack_subjects_of_all_forms_are_read_in_columns() -> None:
+    """Number and time have other positions if the server includes domain and account."""
     found = stored_in_python([SHORT, LONG, LONG + ".token"])
     assert found is not None
     assert [list(column) for column in found] == [[7, 8, 8], [1740052800000000001, 17, 17]]
@@ -247,8 +249,8 @@ def test_all_forms_in_columns() -> None:
         "X" + SHORT,
     ],
 )
-def test_a_hostile_reply_subject_says_nothing(reply: str) -> None:
-    """A publisher chooses it; a line without a time then has that of its arrival here."""
+def test_reply_subject_of_publisher_is_not_metadata(reply: str) -> None:
+    """A publisher chooses it; a line without a time then gets its time of arrival here."""
     assert stored_as(reply) is None
     assert stored_in_python([SHORT, reply]) is None
     assert Delivery("s", b"", b"", reply).arrival > 10**18
@@ -261,7 +263,7 @@ NUMBER = st.one_of(
 
 @st.composite
 def replies(draw: st.DrawFn) -> str:
-    """Draw subjects that nearly are those of acknowledgements."""
+    """Draw subjects that resemble those for acknowledgements."""
     tokens = draw(st.lists(NUMBER | st.text(max_size=3), min_size=5, max_size=12))
     return draw(st.sampled_from(["$JS.ACK.", "$JS.ACK", "$JS."])) + ".".join(tokens)
 
@@ -270,7 +272,7 @@ def replies(draw: st.DrawFn) -> str:
 @given(st.lists(replies() | st.sampled_from([SHORT, LONG, LONG + ".token"]) | st.text()))
 @example([SHORT.replace(".7.", f".{LARGEST}."), LONG])
 @example([SHORT.replace("durable", "naïve"), LONG])
-def test_the_kernel_reads_as_the_twin_does(subjects: list[str]) -> None:
+def test_kernel_reads_ack_subjects_like_python_fallback(subjects: list[str]) -> None:
     assert KERNEL is not None
     assert KERNEL.stored(subjects) == stored_in_python(subjects)
     for subject in subjects:
@@ -284,8 +286,8 @@ REPLIES += [reply.replace("durable.1.", "durable.2.") for reply in REPLIES[:3]]
 @given(st.lists(st.sampled_from(REPLIES)))
 @example([LONG, LONG.replace("durable", "other")])
 @example([LONG] * 3)
-def test_messages_are_first_deliveries_when_every_reply_subject_is_one(replies: list[str]) -> None:
-    """One redelivered message, one of another consumer or none at all makes the difference."""
+def test_messages_are_first_deliveries_if_every_reply_subject_is_one(replies: list[str]) -> None:
+    """They are not if one is redelivered, of another consumer, or without metadata."""
     deliveries = [Delivery("s", b"", reply=reply) for reply in replies]
     consumers = {tuple(ack_tokens(reply)[:2]) for reply in replies}
     same = bool(replies) and len(consumers) == 1 and all(map(ack_tokens, replies))

@@ -10,8 +10,10 @@ from tests.bus.nats.conftest import connected
 
 
 @given(st.integers(1, 9), st.integers(1, 40), st.data())
-def test_everything_is_claimed_by_equal_shares(count: int, total: int, data: st.DataObject) -> None:
-    """Whatever was claimed before: nothing stays free, and nobody claims beyond its share."""
+def test_partitions_are_claimed_in_equal_shares(
+    count: int, total: int, data: st.DataObject
+) -> None:
+    """Whatever was claimed before: none stays free, and no process exceeds its share."""
     members = [f"m{n}" for n in range(count)]
     partitions = [f"p{n}" for n in range(total)]
     table = ClaimTable(members=dict.fromkeys(members, 0))
@@ -28,13 +30,13 @@ def test_everything_is_claimed_by_equal_shares(count: int, total: int, data: st.
     assert "m0" not in {*table.members, *table.owners.values()}
 
 
-def test_what_is_preferred_is_claimed_first() -> None:
-    """A process that is still reading a partition takes that one back."""
+def test_preferred_partitions_are_claimed_first() -> None:
+    """A process that is still reading a partition reclaims that one."""
     table = ClaimTable(members={"a": 1, "b": 1})
     assert table.claim("a", ["p0", "p1", "p2", "p3"], preferred=["p3", "p2"]) == ["p2", "p3"]
 
 
-def test_a_process_that_beats_is_not_silent() -> None:
+def test_process_with_heartbeat_is_not_silent() -> None:
     observer = Observer(max_gap=1000)
     table = ClaimTable(members={"a": 1, "b": 1})
     assert observer.silent(table) == {"a": 0, "b": 0}
@@ -44,15 +46,15 @@ def test_a_process_that_beats_is_not_silent() -> None:
     assert silent["b"] > 0
 
 
-def test_nobody_is_blamed_for_a_gap() -> None:
-    """Where this process was stalled, or the broker was away, the measure starts over."""
+def test_observer_starts_over_after_gap() -> None:
+    """If this process was stalled, or the broker was unreachable, the measurement starts over."""
     observer = Observer(max_gap=0)
     table = ClaimTable(members={"a": 1})
     assert observer.silent(table) == observer.silent(table) == {"a": 0}
 
 
-async def test_a_table_is_written_on_top_of_what_was_read(site: Site) -> None:
-    """Of two that have read the same version one fails, and loses nothing by reading again."""
+async def test_concurrent_write_of_table_fails(site: Site) -> None:
+    """Of two that read the same version one fails, and loses nothing by reading again."""
     claims = Claims(site.bus, Subjects.of(site), "test")
     async with connected(site.bus) as bus:
         jetstream = bus.jetstream()

@@ -1,4 +1,4 @@
-"""What JetStream says of streams and consumers, on a real broker."""
+"""Reading the state of JetStream's streams and consumers, on a real broker."""
 
 import contextlib
 from datetime import UTC, datetime, timedelta
@@ -38,8 +38,8 @@ def made(*, span: float = 100, messages: int = 10, size: int = 1000, **config: A
     return Stream(config={"name": "s", **config}, state=state, ts=THEN + timedelta(seconds=span))
 
 
-async def test_the_newest_of_all_patterns_counts(site: Site) -> None:
-    """Wildcards are understood; a subject without a message, or without a stream, has no age."""
+async def test_age_is_taken_from_newest_message_of_all_patterns(site: Site) -> None:
+    """Wildcards are supported; a subject without a message, or without a stream, has no age."""
     subjects = Subjects.of(site)
     patterns = subjects.patterns(["metrics"])
     base = patterns[0]
@@ -57,8 +57,8 @@ async def test_the_newest_of_all_patterns_counts(site: Site) -> None:
         assert await age_of_newest(jetstream, [base]) is None
 
 
-async def test_a_stream_and_its_consumers_are_read(site: Site) -> None:
-    """Whatever the broker says of them; what does not exist is None, and no error."""
+async def test_stream_and_consumers_are_read(site: Site) -> None:
+    """For a missing stream or consumer None is returned."""
     async with connected(site.bus) as bus:
         jetstream = bus.jetstream()
         await jetstream.add_stream(name="s", subjects=["a.>"], max_bytes=2000)
@@ -80,7 +80,7 @@ async def test_a_stream_and_its_consumers_are_read(site: Site) -> None:
         assert await consumer_of(jetstream, "s", "none") is None
 
 
-async def test_a_refused_request_says_what_was_attempted(site: Site) -> None:
+async def test_refused_request_names_attempted_operation(site: Site) -> None:
     async with connected(site.bus) as bus:
         with pytest.raises(UnavailableError, match="changing x: stream not found"):
             await call(bus.jetstream(), "STREAM.UPDATE.x", {"name": "x"}, "changing x")
@@ -94,15 +94,15 @@ json_values = st.recursive(
 
 
 @given(json_values | st.fixed_dictionaries({"config": json_values, "state": json_values}))
-def test_an_answer_that_is_none_is_unavailable(answer: object) -> None:
-    """Whatever a broker of another version, or somebody in its place, may say."""
+def test_invalid_response_is_unavailable(answer: object) -> None:
+    """As from a broker of another version, or from another program."""
     for kind in (Stream, Consumer):
         with contextlib.suppress(UnavailableError):
             assert isinstance(_read(answer, kind, "x"), kind)
 
 
-def test_how_long_a_bridge_may_be_away() -> None:
-    """The stricter of both limits, at the rate until now; None if nothing limits it."""
+def test_headroom_is_stricter_of_both_limits() -> None:
+    """At the rate until now; None if nothing limits it."""
     second = 10**9
     assert made(max_bytes=5000).rate == 10
     assert made(max_bytes=5000).away == 500

@@ -23,8 +23,8 @@ METRICS = ["fox%2Etest.metrics", "fox%2Etest.metrics.*"]
 
 
 @given(st.text("abc-0123456789of", min_size=1), st.integers(2, 256))
-def test_a_consumer_names_its_partition(durable: str, total: int) -> None:
-    """Durable name, number and count come back from a consumer's name."""
+def test_consumer_name_contains_its_partition(durable: str, total: int) -> None:
+    """Durable name, number and count are parsed from a consumer's name."""
     for number in (0, total - 1):
         partition = StreamPartition(durable, number, total)
         assert StreamPartition.of_consumer(partition.consumer, durable) == partition
@@ -33,8 +33,8 @@ def test_a_consumer_names_its_partition(durable: str, total: int) -> None:
     assert StreamPartition.of_consumer(f"other{durable}", durable) is None
 
 
-def test_a_transform_names_its_count() -> None:
-    """What was asked for is read from the broker's answer, also where sources do it."""
+def test_transform_contains_number_of_partitions() -> None:
+    """It is read from the broker's response, also from the transforms of sources."""
     assert transform(1) is None
     for count in (2, 8, 256):
         wanted = transform(count)
@@ -45,10 +45,10 @@ def test_a_transform_names_its_count() -> None:
     assert partitions_of({}) == 1
 
 
-async def test_a_bridge_warns_of_a_subject_that_all_nodes_share(
+async def test_source_warns_of_subject_shared_by_all_nodes(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Only of what it reads, and not where the subject names the node."""
+    """Only of subjects that it reads, and not if the subject contains the node."""
     caplog.set_level(logging.INFO, "ccpipe")
     for number, subjects in enumerate(({}, {"metrics": "{cluster}.metrics.{hostname}"})):
         caplog.clear()
@@ -62,8 +62,8 @@ async def test_a_bridge_warns_of_a_subject_that_all_nodes_share(
         assert "bus.subjects.sonar" not in caplog.text
 
 
-async def test_a_subject_stays_in_one_partition(site: Site) -> None:
-    """Nodes are spread over the partitions; a node's messages are all in the same one."""
+async def test_subject_stays_in_one_partition(site: Site) -> None:
+    """Nodes are distributed over the partitions; a node's messages are all in the same one."""
     wanted = partitioned(site, 4)
     async with connected(site.bus) as bus:
         jetstream = bus.jetstream()
@@ -80,8 +80,8 @@ async def test_a_subject_stays_in_one_partition(site: Site) -> None:
             assert [subject] == partition.stored([f"fox%2Etest.metrics.n{count}"])
 
 
-async def test_apply_changes_the_number_of_partitions(site: Site) -> None:
-    """The difference is named after its key, applied, and taken back."""
+async def test_apply_changes_number_of_partitions(site: Site) -> None:
+    """The difference is named after its key, applied, and reverted."""
     async with connected(site.bus) as bus:
         for count, before in ((4, None), (8, "4"), (1, "8")):
             wanted = partitioned(site, count)
@@ -97,8 +97,8 @@ async def test_apply_changes_the_number_of_partitions(site: Site) -> None:
             assert partitions_of(stream.config) == count
 
 
-async def test_a_bridge_that_knows_nothing_of_partitions_is_refused(site: Site) -> None:
-    """Its one consumer would read nothing, forever: the error names the key to set."""
+async def test_unpartitioned_bridge_is_refused_at_partitioned_stream(site: Site) -> None:
+    """Its one consumer would never read anything; the error names the key to set."""
     wanted = partitioned(site, 4)
     async with connected(site.bus) as bus:
         await apply(bus, wanted, await survey(bus, wanted), drop=False)

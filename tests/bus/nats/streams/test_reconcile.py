@@ -1,4 +1,4 @@
-"""Streams and what the configuration asks for, on a real broker."""
+"""Streams compared with the configuration, on a real broker."""
 
 import msgspec
 import pytest
@@ -27,8 +27,8 @@ async def make(jetstream: JetStreamContext, site: Site) -> None:
     await ensure_stream(jetstream, site.bus, subjects, [subjects.dead()])
 
 
-async def test_what_a_bridge_makes_is_as_configured(site: Site) -> None:
-    """Nothing to change, nothing to report; nor is there where no stream exists yet."""
+async def test_stream_created_by_bridge_matches_configuration(site: Site) -> None:
+    """There is nothing to change or report, also before a stream exists."""
     async with connected(site.bus) as bus:
         await check_streams(bus, site)
         assert {each.now for each in (await survey(bus, site)).differences} == {"absent"}
@@ -39,10 +39,10 @@ async def test_what_a_bridge_makes_is_as_configured(site: Site) -> None:
         await check_streams(bus, site)
 
 
-async def test_changed_limits_are_told_and_applied(
+async def test_changed_limits_are_reported_and_applied(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A bridge that starts tells them, ``validate`` too; ``apply`` changes what is stored."""
+    """A starting bridge and ``validate`` report them; ``apply`` changes the stream."""
     async with connected(site.bus) as bus:
         await make(bus.jetstream(), site)
         await bus.jetstream().publish("fox%2Etest.metrics", b"kept")
@@ -61,8 +61,8 @@ async def test_changed_limits_are_told_and_applied(
         assert (dead.discard, dead.max_age) == ("old", 30 * 86400)
 
 
-async def test_apply_makes_what_is_absent_and_adds_what_is_missing(site: Site) -> None:
-    """Before the first bridge runs, and when a site's subjects have changed."""
+async def test_apply_creates_streams_and_adds_subjects(site: Site) -> None:
+    """Before the first bridge runs, and after a site's subjects have changed."""
     async with connected(site.bus) as bus:
         await apply(bus, site, await survey(bus, site), drop=False)
         flat = msgspec.structs.replace(site.bus, subjects={"metrics": "hpc-nats"})
@@ -75,8 +75,8 @@ async def test_apply_makes_what_is_absent_and_adds_what_is_missing(site: Site) -
         assert {"hpc-nats", "fox%2Etest.metrics"} <= set(subjects)
 
 
-async def test_no_limit_deletes_messages_unasked(site: Site) -> None:
-    """A limit below what is stored is refused until it is said that it is meant."""
+async def test_apply_refuses_limit_that_deletes_messages(site: Site) -> None:
+    """A limit below the stored size is refused unless ``drop`` is given."""
     async with connected(site.bus) as bus:
         await make(bus.jetstream(), site)
         for number in range(20):
@@ -90,10 +90,10 @@ async def test_no_limit_deletes_messages_unasked(site: Site) -> None:
         assert (await bus.jetstream().stream_info(NAME)).state.bytes <= 8192
 
 
-async def test_a_stream_of_the_site_with_metrics_only_leaves_nothing_homeless(
+async def test_bridge_creates_stream_for_subjects_sites_stream_lacks(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is used as it is; the other subjects get a stream of ours, and a bridge is told."""
+    """It is used as it is; the other subjects get a stream of ours, and the bridge logs that."""
     async with connected(site.bus) as bus:
         jetstream = bus.jetstream()
         await jetstream.add_stream(name="SITE", subjects=["fox%2Etest.metrics"])
@@ -109,8 +109,8 @@ async def test_a_stream_of_the_site_with_metrics_only_leaves_nothing_homeless(
         assert [each.stream for each in found.differences] == [f"{NAME}-dead"]
 
 
-async def test_subjects_that_are_stored_in_part_are_refused(site: Site) -> None:
-    """No second stream may store the rest: the site has to decide, and hears which and where."""
+async def test_partly_stored_subjects_are_refused(site: Site) -> None:
+    """No second stream may store the rest: the error names the subjects and the stream."""
     async with connected(site.bus) as bus:
         await bus.jetstream().add_stream(name="JOBS", subjects=["fox%2Etest.events.job"])
         found = await survey(bus, site)

@@ -1,4 +1,4 @@
-"""What JetStream has stored, read in order without a durable consumer."""
+"""Stored messages of JetStream, read in order without a durable consumer."""
 
 import asyncio
 import time
@@ -42,8 +42,8 @@ async def consumers(bus: Connection) -> list[str]:
     ]
 
 
-async def test_all_that_is_stored_comes_in_order_however_much_it_is(site: Site) -> None:
-    """Beyond what the server sends before it asks how far we have come."""
+async def test_reader_receives_all_stored_messages_in_order(site: Site) -> None:
+    """Also beyond the amount that the server sends before it requests flow control."""
     payloads = [b"%08d" % number + b"x" * 4096 for number in range(3000)]
     async with connected(site.bus) as bus:
         await publish(bus, site, *payloads)
@@ -52,7 +52,7 @@ async def test_all_that_is_stored_comes_in_order_however_much_it_is(site: Site) 
         assert {delivery.subject for delivery in found} == {SUBJECT}
 
 
-async def test_no_more_comes_than_asked_and_no_consumer_stays(site: Site) -> None:
+async def test_reader_stops_at_maximum_and_leaves_no_consumer(site: Site) -> None:
     async with connected(site.bus) as bus:
         await publish(bus, site, *(b"%d" % number for number in range(1000)))
         found = await read(bus, SUBJECT, maximum=5)
@@ -60,15 +60,15 @@ async def test_no_more_comes_than_asked_and_no_consumer_stays(site: Site) -> Non
         assert await consumers(bus) == []
 
 
-async def test_it_begins_at_a_time(site: Site) -> None:
+async def test_reader_begins_at_given_time(site: Site) -> None:
     async with connected(site.bus) as bus:
         await publish(bus, site, b"0", b"1", b"2")
         assert len(await read(bus, SUBJECT, since=time.time_ns() - 3600 * 10**9)) == 3
         assert await read(bus, SUBJECT, since=time.time_ns() + 3600 * 10**9) == []
 
 
-async def test_a_subject_that_no_stream_stores_has_no_messages(site: Site) -> None:
-    """That is no error: a site may do without JetStream for it."""
+async def test_reader_receives_nothing_for_subject_without_stream(site: Site) -> None:
+    """Not an error: a site may publish it without JetStream."""
     async with connected(site.bus) as bus:
         await publish(bus, site, b"0")
         assert await stored_patterns(bus, [SUBJECT, "nowhere.>"]) == {SUBJECT}
@@ -76,8 +76,8 @@ async def test_a_subject_that_no_stream_stores_has_no_messages(site: Site) -> No
         assert len(await read(bus, "nowhere.>", SUBJECT)) == 1
 
 
-async def test_partitions_do_not_show_in_subjects(site: Site) -> None:
-    """A message has the subject that it was published on, in whichever part it is stored."""
+async def test_reader_hides_partitions_from_subjects(site: Site) -> None:
+    """A message has the subject on which it was published, whatever its partition."""
     parts = Bus(servers=site.bus.servers, stream_partitions=4)
     site = Site(cluster=site.cluster, bus=parts)
     async with connected(parts) as bus:
@@ -89,15 +89,15 @@ async def test_partitions_do_not_show_in_subjects(site: Site) -> None:
     assert all(each.subject.encode() == each.payload for each in found)
 
 
-async def test_a_header_of_the_publisher_is_not_the_servers_word(site: Site) -> None:
+async def test_reader_ignores_status_headers_of_publishers(site: Site) -> None:
     async with connected(site.bus) as bus:
         publisher = Publisher(bus, site.bus, Subjects.of(site))
         await publisher.publish([Outgoing(SUBJECT, b"x", "1", {"Status": "100"})])
         assert [delivery.payload for delivery in await read(bus, SUBJECT, since=0)] == [b"x"]
 
 
-async def test_it_leaves_no_consumer_behind(site: Site) -> None:
-    """Of a reader that ended nothing comes any more, and no check takes it for a bridge."""
+async def test_ended_reader_leaves_no_consumer(site: Site) -> None:
+    """It receives nothing more, and no check mistakes it for a bridge."""
     received: list[Delivery] = []
     async with connected(site.bus) as bus:
         await publish(bus, site, b"x 1")
@@ -124,16 +124,14 @@ async def test_it_leaves_no_consumer_behind(site: Site) -> None:
         ("a", "a.b", False),
     ],
 )
-def test_patterns_overlap_where_a_subject_falls_under_both(
-    one: str, other: str, expected: bool
-) -> None:
+def test_patterns_overlap_if_subject_matches_both(one: str, other: str, expected: bool) -> None:
     assert overlap(one, other) is overlap(other, one) is expected
 
 
-async def test_reading_ends_its_reader_when_flow_control_fails(
+async def test_reader_ends_when_flow_control_fails(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server waits for the answer: without it the rest would never come."""
+    """The server waits for the response: without it the rest would never arrive."""
 
     async def fail(*_: object, **__: object) -> None:
         raise KeyError("unexpected")

@@ -32,7 +32,7 @@ async def jetstream(site: Site) -> AsyncIterator[JetStreamContext]:
         yield bus.jetstream()
 
 
-async def test_one_stream_stores_all_but_control_and_dead_letters(
+async def test_stream_stores_all_but_control_and_dead_letters(
     site: Site, jetstream: JetStreamContext
 ) -> None:
     """It is created within the configured bounds and found again; control is not stored."""
@@ -47,9 +47,7 @@ async def test_one_stream_stores_all_but_control_and_dead_letters(
     assert (config.max_age, config.max_bytes) == (float(site.bus.stream_age), site.bus.stream_size)
 
 
-async def test_dead_letters_have_a_stream_that_metrics_cannot_fill(
-    site: Site, jetstream: JetStreamContext
-) -> None:
+async def test_dead_letters_have_their_own_stream(site: Site, jetstream: JetStreamContext) -> None:
     subjects = Subjects.of(site)
     name = await ensure_stream(jetstream, site.bus, subjects, [subjects.dead()])
     config = (await jetstream.stream_info(name)).config
@@ -58,15 +56,13 @@ async def test_dead_letters_have_a_stream_that_metrics_cannot_fill(
     assert config.max_age == DEAD_SECONDS
 
 
-async def test_a_stream_of_the_site_is_used_as_it_is(
-    site: Site, jetstream: JetStreamContext
-) -> None:
+async def test_stream_of_site_is_used_unchanged(site: Site, jetstream: JetStreamContext) -> None:
     await jetstream.add_stream(name="SITE", subjects=["fox%2Etest.>"])
     assert await ensure_stream(jetstream, site.bus, Subjects.of(site), METRICS) == "SITE"
     assert len(await jetstream.streams_info()) == 1
 
 
-async def test_second_cluster_on_a_flat_subject_is_told_what_it_does_not_read(
+async def test_second_cluster_on_flat_subject_is_warned_of_unread_subjects(
     site: Site, jetstream: JetStreamContext, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its metrics are in the first cluster's stream, its events in its own: a bridge reads one."""
@@ -87,10 +83,10 @@ async def test_second_cluster_on_a_flat_subject_is_told_what_it_does_not_read(
         )
 
 
-async def test_other_subjects_are_added_to_the_stream_that_exists(
+async def test_missing_subjects_are_added_to_existing_stream(
     site: Site, jetstream: JetStreamContext
 ) -> None:
-    """Its name is taken, so that it is extended; what it stored before it still stores."""
+    """Its name is taken, so it is extended; it still stores its former subjects."""
     subjects = Subjects.of(site)
     name = await ensure_stream(jetstream, site.bus, subjects, METRICS)
     before = (await jetstream.stream_info(name)).config.subjects or []
@@ -99,10 +95,10 @@ async def test_other_subjects_are_added_to_the_stream_that_exists(
     assert sorted(after) == sorted([*before, "other.metrics"])
 
 
-async def test_consumer_keeps_its_identity_when_the_server_was_killed(
+async def test_consumer_keeps_its_identity_after_server_was_killed(
     site: Site, nats_server: NatsServer
 ) -> None:
-    """However often, and though its configuration changes; one made anew has another identity."""
+    """Whenever its configuration changes, too; a recreated one has another identity."""
     async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
         jetstream = bus.jetstream()
         name = await ensure_stream(jetstream, site.bus, Subjects.of(site), METRICS)
@@ -118,10 +114,10 @@ async def test_consumer_keeps_its_identity_when_the_server_was_killed(
         assert await ensure_consumer(jetstream, name, "bridge", METRICS, 20) != first
 
 
-async def test_consumer_of_an_earlier_version_keeps_its_identity(
+async def test_consumer_of_earlier_version_keeps_its_identity(
     site: Site, jetstream: JetStreamContext
 ) -> None:
-    """It was the time of its creation, by which files and tables know its messages."""
+    """It was the time of its creation, by which files and tables identify its messages."""
     name = await ensure_stream(jetstream, site.bus, Subjects.of(site), METRICS)
     old = api.ConsumerConfig(
         durable_name="bridge", ack_policy=api.AckPolicy.EXPLICIT, filter_subjects=METRICS
@@ -136,40 +132,40 @@ async def test_consumer_of_an_earlier_version_keeps_its_identity(
     assert metadata[IDENTITY] == f"{made.created:%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
-async def test_a_consumer_that_the_broker_refuses_is_a_mistake_in_the_recipe(
+async def test_consumer_refused_by_broker_is_configuration_error(
     site: Site, jetstream: JetStreamContext
 ) -> None:
-    """Subjects that overlap stay wrong: the error names the consumer and the broker's reason."""
+    """Overlapping subjects never succeed: the error names the consumer and the broker's reason."""
     name = await ensure_stream(jetstream, site.bus, Subjects.of(site), METRICS)
     overlapping = [*METRICS, "fox%2Etest.*"]
     with pytest.raises(ConfigError, match=r"consumer 'bridge' of stream .*overlap"):
         await ensure_consumer(jetstream, name, "bridge", overlapping, 20)
 
 
-async def test_a_consumer_of_another_owner_is_refused(
+async def test_consumer_of_another_owner_is_refused(
     site: Site, jetstream: JetStreamContext
 ) -> None:
-    """Its own owner may go on, and a durable name that nobody uses is free."""
+    """Its own owner may continue, and an unused durable name is free."""
     name = await ensure_stream(jetstream, site.bus, Subjects.of(site), METRICS)
     await refuse_others(jetstream, name, "bridge")
     await ensure_consumer(jetstream, name, "bridge", METRICS, 20, owner="n1 pid 1")
-    await refuse_others(jetstream, name, "bridge")  # nobody reads
+    await refuse_others(jetstream, name, "bridge")  # without a reader
     await refuse_others(jetstream, name, "bridge", "n1 pid 1")
     with pytest.raises(ConfigError, match="in use by n1 pid 1"):
         await refuse_others(jetstream, name, "bridge", "n2 pid 2")
 
 
-async def test_a_broker_that_does_not_answer_is_unavailable(site: Site) -> None:
+async def test_silent_broker_is_unavailable(site: Site) -> None:
     async with Connection(site.bus, name="t", telemetry=Telemetry()) as bus:
         jetstream = bus.jetstream()
     with pytest.raises(UnavailableError, match="looking for a stream"):
         await ensure_stream(jetstream, site.bus, Subjects.of(site), METRICS)
 
 
-async def test_a_consumer_of_another_kind_is_a_configuration_error(
+async def test_consumer_with_other_ack_policy_is_configuration_error(
     jetstream: JetStreamContext,
 ) -> None:
-    """A consumer of that name with another acknowledgement policy: no retry helps."""
+    """An existing consumer with another acknowledgement policy: no retry helps."""
     await jetstream.add_stream(name="s", subjects=["other.metrics"])
     theirs = api.ConsumerConfig(durable_name="bridge", ack_policy=api.AckPolicy.NONE)
     await jetstream.add_consumer("s", theirs)

@@ -36,10 +36,10 @@ def dropped(telemetry: Telemetry) -> float:
     return telemetry.registry.get_sample_value("ccpipe_unread_messages_dropped_total", labels) or 0
 
 
-async def test_what_was_dropped_unread_is_counted(
+async def test_source_counts_messages_dropped_unread(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once, exactly: while the bridge was away, and while it reads too slowly."""
+    """Exactly once: while the bridge was down, and while it reads too slowly."""
     telemetry = Telemetry()
     async with connected(site.bus) as bus:
         jetstream = bus.jetstream()
@@ -62,10 +62,10 @@ async def test_what_was_dropped_unread_is_counted(
 
 
 @pytest.mark.parametrize("reads", [False, True])
-async def test_dropped_messages_are_counted_once_when_a_bridge_ends_and_another_begins(
+async def test_dropped_messages_are_counted_once_across_two_bridges(
     site: Site, *, reads: bool
 ) -> None:
-    """What the first one passed it counts at its end, since its position hides it afterwards."""
+    """The first one counts at its end what it passed, since its position hides that afterwards."""
     telemetry = Telemetry()
     async with connected(site.bus) as bus:
         jetstream = bus.jetstream()
@@ -83,7 +83,7 @@ async def test_dropped_messages_are_counted_once_when_a_bridge_ends_and_another_
         assert dropped(telemetry) == 200 - stored > 100
 
 
-async def test_source_counts_what_was_dropped_when_it_ends(
+async def test_source_counts_dropped_messages_when_it_ends(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends: list[tuple[str, bool]] = []
@@ -102,7 +102,7 @@ async def test_source_counts_what_was_dropped_when_it_ends(
 async def test_polls_are_frequent_while_messages_are_about_to_be_deleted(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is deleted after the last poll of a killed process is never counted."""
+    """Messages deleted after the last poll of a killed process are never counted."""
     telemetry, times = Telemetry(), list[float]()
     monkeypatch.setattr(module, "POLL_SECONDS", 3600.0)
     monkeypatch.setattr(module, "NEAR_SECONDS", 0.01)
@@ -124,8 +124,8 @@ async def test_polls_are_frequent_while_messages_are_about_to_be_deleted(
         running.cancel()
 
 
-async def test_nothing_is_counted_that_was_read(site: Site) -> None:
-    """A stream that deletes what every bridge has read is as it should be."""
+async def test_deleted_messages_are_not_counted_if_they_were_read(site: Site) -> None:
+    """A stream may delete what every bridge has read."""
     telemetry = Telemetry()
     async with connected(site.bus) as bus:
         jetstream = bus.jetstream()
@@ -141,10 +141,10 @@ async def test_nothing_is_counted_that_was_read(site: Site) -> None:
         assert dropped(telemetry) == 0
 
 
-async def test_there_is_a_warning_before_anything_is_dropped(
+async def test_source_warns_before_messages_are_dropped(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also for a bridge that is not running; half a stream is no reason to warn."""
+    """Also for a bridge that is not running; half a stream is not enough to warn."""
     caplog.set_level(logging.WARNING)
     async with connected(site.bus) as bus:
         jetstream = bus.jetstream()
@@ -164,8 +164,8 @@ async def test_there_is_a_warning_before_anything_is_dropped(
     assert "no bridge of that name is running" in absent
 
 
-def test_the_age_limit_is_foreseen_too() -> None:
-    """The oldest unread message is nearly as old as the stream lets it become."""
+def test_source_warns_before_age_limit() -> None:
+    """The oldest unread message is nearly as old as the stream allows."""
     then = datetime(2026, 1, 1, tzinfo=UTC)
     now = then + timedelta(seconds=90)
     state = StreamState(

@@ -1,4 +1,4 @@
-"""The compiled kernel: on every input the same as the Python code."""
+"""The compiled kernel: same results as the Python code for every input."""
 
 import inspect
 from array import array
@@ -115,7 +115,7 @@ dialects: st.SearchStrategy[Dialect] = st.sampled_from(["cc", "influx"])
     st.sampled_from([bytes, bytearray, memoryview]),
     st.integers(1, 5),
 )
-def test_decode_is_one_function_whichever_part_reads(
+def test_decode_gives_same_result_with_and_without_kernel(
     payload: bytes,
     precision: Precision | Literal["auto"] | None,
     dialect: Dialect,
@@ -124,7 +124,7 @@ def test_decode_is_one_function_whichever_part_reads(
     kind: Callable[[bytes], bytes],
     cap: int,
 ) -> None:
-    """What the kernel makes of a call is what Python does, also where a table is full or new."""
+    """Also with a full or a new table."""
     precision = precision or "auto"
     here = decoder._tables.of
     for table in (SeriesTable(_GRAMMARS[dialect], cap), here[dialect]):
@@ -145,8 +145,8 @@ def test_decode_is_one_function_whichever_part_reads(
 
 
 @needs_kernel
-def test_decode_replaces_a_full_table() -> None:
-    """Series that are new with every payload do not let the table of a thread grow for ever."""
+def test_decode_replaces_full_table() -> None:
+    """New series in every payload do not grow a thread's table without limit."""
     here = decoder._tables.of
     whole, here["cc"] = here["cc"], SeriesTable(cap=10)
     try:
@@ -165,10 +165,10 @@ def test_decode_replaces_a_full_table() -> None:
 
 @needs_kernel
 @given(st.permutations(COLUMNS), st.booleans(), st.integers(0, len(COLUMNS)))
-def test_columns_are_equal_in_whatever_order_they_are_asked_for(
+def test_columns_are_equal_in_any_order_of_access(
     names: list[str], is_large: bool, asked: int
 ) -> None:
-    """Columns are made when they are asked for; rows that are added then follow in all of them."""
+    """Columns are built on access; added rows then follow in all of them."""
     payload = b"".join(
         b'm,a=%d v=%d,w=t,x="%d" %d\n' % (n % 7, n, n, n) for n in range(600 if is_large else 3)
     )
@@ -224,10 +224,10 @@ def results(
     st.lists(st.booleans(), min_size=1, max_size=8),
     st.slices(8),
 )
-def test_every_operation_has_one_result(
+def test_every_operation_gives_same_result_with_kernel(
     payloads: list[bytes], dialect: Dialect, lenient: bool, keep: list[bool], rows: slice
 ) -> None:
-    """Decode, join, cut, pass through, encode and write for Prometheus: with and without kernel."""
+    """Decode, join, slice, pass through, encode, and write for Prometheus."""
     compiled = results(decode, payloads, dialect, lenient, keep, rows)
     with pytest.MonkeyPatch.context() as patch:
         for module in ("decoder", "encoder", "lines", "values"):
@@ -238,8 +238,8 @@ def test_every_operation_has_one_result(
 
 
 @needs_kernel
-def test_messages_are_made_of_rows_that_there_are() -> None:
-    """The kernel makes messages of any part of the rows, and of no others."""
+def test_messages_are_built_for_existing_rows_only() -> None:
+    """For any range of the rows."""
     assert KERNEL is not None
     lines = decode(b'm,a=1 v=1,i=2i,u=3u,b=t,s="x" 5\nm,a=1 v=1\n' * 1000)
     assert list(lines) == [lines[index] for index in range(len(lines))]
@@ -249,7 +249,7 @@ def test_messages_are_made_of_rows_that_there_are() -> None:
 
 
 @needs_kernel
-def test_threads_decode_at_once() -> None:
+def test_threads_decode_concurrently() -> None:
     """Large payloads are read without the interpreter lock; each thread has its own table."""
 
     def work(start: int) -> list[str]:
@@ -270,14 +270,14 @@ def test_threads_decode_at_once() -> None:
     | st.integers(-(2**60), 2**60).map(float)
     | st.builds("{}e{}".format, st.integers(1, 10**17), st.integers(-30, 5)).map(float)
 )
-def test_a_float_is_written_as_python_writes_it(value: float) -> None:
+def test_kernel_writes_float_like_python(value: float) -> None:
     """The shortest form that reads back as the same double, with ``repr``'s choice of notation."""
     assert encode([Message("m", {}, value)]) == b"m value=%b\n" % repr(value).encode()
 
 
 @needs_kernel
-def test_columns_that_do_not_fit_are_refused() -> None:
-    """Inconsistent columns give an error, not a crash."""
+def test_kernel_rejects_inconsistent_columns() -> None:
+    """An error, not a crash."""
     lines = to_lines([Message("m", {}, "x")])
     for column, bad in [("series", 2**30), ("series", -(2**30)), ("exact", 7), ("exact", -7)]:
         broken = to_lines([Message("m", {}, "x")])
@@ -295,7 +295,7 @@ def test_columns_that_do_not_fit_are_refused() -> None:
 
 
 @needs_kernel
-def test_nothing_leaks() -> None:
+def test_kernel_does_not_leak_memory() -> None:
     """The memory of rows, texts, rejected lines and new series is freed."""
     payload = b'm,a=b value=1.5 1\nm log="\\"x\\"",v=t,n=5i 2\nbad\nm,t=\xff v=1\n' * 50
 

@@ -1,4 +1,4 @@
-"""The fields read from the types are the specification's: each one, with its type."""
+"""The types have the specification's fields, each with its type."""
 
 import pytest
 
@@ -26,7 +26,7 @@ NEWER = {
 """What Sonar 0.16.1 to 0.19 added to the specification."""
 
 OPTIONAL = {"SlurmJob.submit_time", "SlurmJob.start_time", "SlurmJob.end_time"}
-"""Timestamps of the specification that a job may not have yet."""
+"""Timestamps that a job may not have yet."""
 
 
 def listed() -> dict[str, str]:
@@ -40,8 +40,7 @@ def ours() -> dict[str, FieldLayout]:
     return {f"{c.__name__}.{n}": field for c in types for n, field in fields(c).items()}
 
 
-def test_every_field_of_the_specification_has_its_type_here() -> None:
-    """Names and types are exactly as the specification has them."""
+def test_every_field_of_specification_has_its_type() -> None:
     kinds = {name: kind_of(field) for name, field in ours().items()}
     for name, kind in listed().items():
         expected = kind.replace("SampleCpu", "uint64").lstrip("*")
@@ -51,8 +50,7 @@ def test_every_field_of_the_specification_has_its_type_here() -> None:
         assert kinds[name] == expected, name
 
 
-def test_what_is_not_in_the_specification_is_what_newer_programs_write() -> None:
-    """Nothing else was added."""
+def test_additional_fields_are_those_of_newer_sonar() -> None:
     beyond = {
         name for name in ours().keys() - listed().keys() if not name.startswith("SampleDisk.")
     }
@@ -72,15 +70,15 @@ def kind_of(field: FieldLayout) -> str:
     return "[]" * field.depth + name
 
 
-def test_every_field_has_a_text() -> None:
+def test_every_field_has_description() -> None:
     """The specification's text stands below each field."""
     for module in sonar_pages.MODULES:
         for cls in sonar_pages._records(module):
             assert sonar_pages.texts(cls).keys() == fields(cls).keys()
 
 
-def test_the_fields_stand_in_the_order_of_the_specification() -> None:
-    """JSON keys are in the order of the specification's list; newer fields may be in between."""
+def test_fields_are_in_order_of_specification() -> None:
+    """Newer fields may be in between."""
     for data in ENVELOPES:
         attributes = fields(data)["attributes"].record
         assert attributes is not None
@@ -89,8 +87,8 @@ def test_the_fields_stand_in_the_order_of_the_specification() -> None:
         assert [name for name in fields(attributes) if name in expected] == expected
 
 
-def test_arrays_objects_and_integers_are_distinguished() -> None:
-    """An array has its depth, an object its type, an integer its range, whatever may be missing."""
+def test_layout_has_depth_record_and_range() -> None:
+    """An array has a depth, an object a type, an integer a range."""
     assert fields(SysinfoAttributes)["distances"].depth == 2
     assert fields(SysinfoAttributes)["distances"].span == (0, 2**64 - 1)
     assert fields(SampleProcess)["rolledup"].span == (-(2**63), 2**63 - 1)
@@ -101,8 +99,8 @@ def test_arrays_objects_and_integers_are_distinguished() -> None:
     assert (state.value, state.span, state.default) == (ExtendedUint, None, UNSET)
 
 
-def test_each_envelope_is_made_of_what_the_specification_says() -> None:
-    """Four kinds of data, each in an envelope of its own, each with its attributes."""
+def test_envelopes_have_data_of_specification() -> None:
+    """Four kinds of data, each with its envelope and attributes."""
     pairs = dict(line.split() for line in LISTED.read_text().splitlines() if line[0] != "#")
     for data, cls in ENVELOPES.items():
         assert pairs[f"{cls.__name__}.data"] == f"*{data.__name__}"
@@ -113,14 +111,14 @@ def test_each_envelope_is_made_of_what_the_specification_says() -> None:
 
 @pytest.mark.parametrize("data", list(ENVELOPES))
 def test_all_defaults_are_empty(data: type[Record]) -> None:
-    """An omitted field is zero, empty, false or missing: nothing is invented."""
+    """An omitted field is zero, empty, false or missing."""
     attributes = fields(data)["attributes"].record
     assert attributes is not None
     assert not any(getattr(attributes(), name) for name in fields(attributes))
 
 
-def test_attributes_of_the_producer_keep_their_order() -> None:
-    """They are an array of pairs of key and value, whose value may be empty."""
+def test_attributes_of_producer_keep_their_order() -> None:
+    """An array of key-value pairs, whose values may be empty."""
     attrs = [{"key": "python", "value": "3.11"}, {"key": "batchless"}]
     meta = one(changed(examples.SAMPLE, "meta.attrs", attrs), strict=False).meta
     assert meta.attrs == (sonar.KVPair("python", "3.11"), sonar.KVPair("batchless", ""))

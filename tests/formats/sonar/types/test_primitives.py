@@ -1,4 +1,4 @@
-"""The primitive types' rules: what conforms, and what a tolerant decoder accepts."""
+"""Rules of the primitive types, strict and tolerant."""
 
 import msgspec
 import pytest
@@ -60,14 +60,14 @@ CHECKS = [
 
 
 @pytest.mark.parametrize(("name", "value", "conforms"), CHECKS)
-def test_a_value_conforms_to_its_type_or_not(name: str, value: object, *, conforms: bool) -> None:
-    """Each primitive type's rule is that of the specification's *Data types*."""
+def test_rule_decides_on_value(name: str, value: object, *, conforms: bool) -> None:
+    """By the specification's *Data types*."""
     assert bool(rule(name).strict(value)) is conforms
 
 
 @given(st.text(max_size=20))
-def test_any_text_conforms_or_not(text: str) -> None:
-    """A rule raises nothing, and whatever is strictly a time is one that can be read."""
+def test_rule_decides_on_any_text(text: str) -> None:
+    """Without exceptions; every strict time is readable."""
     for name in ("nonempty", "time", "optional_time", "host", "nodes"):
         assert rule(name).strict(text) in (True, False)
     tolerant = rule("time").tolerant
@@ -76,14 +76,13 @@ def test_any_text_conforms_or_not(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", Example.__struct_fields__)
-def test_a_required_type_has_a_default_that_breaks_its_rule(name: str) -> None:
-    """A missing field is found by its default value, so both must agree."""
+def test_default_of_required_type_breaks_its_rule(name: str) -> None:
+    """A missing field is detected by its default value."""
     default = fields(Example)[name].default
     assert bool(rule(name).strict(default)) is not rule(name).required
 
 
-def test_records_are_immutable_and_know_their_fields() -> None:
-    """A record is a value: it cannot be changed, and takes no field that it does not have."""
+def test_record_is_immutable_and_rejects_unknown_field() -> None:
     pair = KVPair("key", "value")
     with pytest.raises(AttributeError, match="immutable"):
         pair.value = "other"  # type: ignore[misc]
@@ -92,8 +91,8 @@ def test_records_are_immutable_and_know_their_fields() -> None:
 
 
 @given(st.integers(0, 2**64 - 1))
-def test_the_wire_is_the_value(number: int) -> None:
-    """Every number of 64 bits is one ExtendedUint, and back."""
+def test_extended_uint_restores_any_wire_number(number: int) -> None:
+    """Every number of 64 bits."""
     read = ExtendedUint.from_wire(number)
     assert read.wire == number
     assert read.value == (number - 2 if number >= 2 else None)
@@ -102,21 +101,21 @@ def test_the_wire_is_the_value(number: int) -> None:
 
 
 @given(st.integers(0, 2**64 - 3))
-def test_a_value_is_two_less_than_what_is_written(value: int) -> None:
+def test_extended_uint_is_written_as_value_plus_two(value: int) -> None:
     """The specification's v+2."""
     assert ExtendedUint(value).wire == value + 2
     assert ExtendedUint(value) == ExtendedUint.from_wire(value + 2)
 
 
 @pytest.mark.parametrize("value", [-1, 2**64 - 2])
-def test_its_range_is_smaller_than_that_of_its_wire(value: int) -> None:
-    """Two values are taken."""
+def test_extended_uint_rejects_two_largest_values(value: int) -> None:
+    """Two numbers are reserved."""
     with pytest.raises(ValueError, match="outside"):
         ExtendedUint(value)
 
 
-def test_it_says_what_it_is() -> None:
-    """People see the value, not the wire; it is no number."""
+def test_extended_uint_repr_shows_value() -> None:
+    """Not the wire number; it does not compare equal to integers."""
     shown = [repr(x) for x in (ExtendedUint(90), UNSET, INFINITE)]
     assert shown == ["ExtendedUint(90)", "ExtendedUint(UNSET)", "ExtendedUint(INFINITE)"]
     assert ExtendedUint(90) != 92
@@ -124,7 +123,7 @@ def test_it_says_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("written", ["-1", "1.0", '"5"', "true", "[]"])
-def test_anything_else_is_an_error_with_its_path(written: str) -> None:
+def test_extended_uint_rejects_other_json_with_path(written: str) -> None:
     """Only an integer of 64 bits is one."""
     attributes = '{"slurm_jobs":[{},{"time_limit":' + written + "}]}"
     payload = '{"meta":{},"data":{"type":"job","attributes":' + attributes + "}}"

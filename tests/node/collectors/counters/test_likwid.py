@@ -95,7 +95,7 @@ def values(collector: Likwid) -> dict[tuple[str, str, str], float]:
     return {(m.name, m.tags["type"], m.tags.get("type-id", "")): float(m.value) for m in messages}
 
 
-def test_a_group_gives_the_metrics_of_perf(library: str, root: str) -> None:
+def test_likwid_reports_metrics_of_perf(library: str, root: str) -> None:
     """Flops in one, not in millions; of a node the sum; the memory's traffic by socket."""
     collector = begin(Likwid(groups=["MEM_DP"], library=library, access="direct", root=root))
     expected = {("ipc", "hwthread", str(n)): 2.0 for n in range(4)}
@@ -110,8 +110,8 @@ def test_a_group_gives_the_metrics_of_perf(library: str, root: str) -> None:
     collector.end()
 
 
-def test_groups_are_measured_in_turn(library: str, root: str) -> None:
-    """Both precisions together, once both are known; each hardware thread where it is asked for."""
+def test_likwid_measures_groups_in_turn(library: str, root: str) -> None:
+    """Both precisions together, once both are known; each hardware thread if configured."""
     collector = Likwid(
         groups=["MEM_DP", "FLOPS_SP"], library=library, hwthreads=["flops_any"], root=root
     )
@@ -126,8 +126,8 @@ def test_groups_are_measured_in_turn(library: str, root: str) -> None:
     collector.end()
 
 
-def test_further_metrics_have_the_names_of_the_site(library: str, root: str) -> None:
-    """By hwthread, as LIKWID has them; what is no number is left out."""
+def test_likwid_reports_further_metrics_by_configured_name(library: str, root: str) -> None:
+    """By hwthread, as in LIKWID; a value that is not a number is omitted."""
     own = {"L3 [MBytes/s]": "l3_bw"}
     collector = Likwid(groups=["MEM_DP"], metrics=own, library=library, hwthreads=[], root=root)
     begin(collector)
@@ -138,8 +138,8 @@ def test_further_metrics_have_the_names_of_the_site(library: str, root: str) -> 
     collector.end()
 
 
-def test_what_likwid_does_not_have_is_named(library: str, root: str) -> None:
-    """A group, a library, a way to the counters: each is a collector that is off, with a reason."""
+def test_likwid_names_unsupported_group_library_or_access(library: str, root: str) -> None:
+    """Each disables the collector, with a reason."""
     for options, reason in (
         ({"groups": ["L9"], "library": library}, "no group 'L9'"),
         ({"groups": ["MEM_DP"], "library": "libabsent.so"}, "libabsent.so: cannot open"),
@@ -153,7 +153,7 @@ def test_what_likwid_does_not_have_is_named(library: str, root: str) -> None:
         Likwid(groups=["A,B"])
 
 
-def test_a_reader_that_is_killed_costs_one_sample(library: str, root: str) -> None:
+def test_likwid_loses_one_sample_if_reader_is_killed(library: str, root: str) -> None:
     collector = begin(Likwid(groups=["MEM_DP"], library=library, root=root))
     assert collector._reader is not None
     os.kill(collector._reader._process.pid, signal.SIGKILL)
@@ -163,8 +163,8 @@ def test_a_reader_that_is_killed_costs_one_sample(library: str, root: str) -> No
     collector.end()
 
 
-def test_the_real_library_counts_or_says_why_not() -> None:
-    """It would end our process; without access to the counters it is one line and an error."""
+def test_likwid_counts_or_reports_error_with_real_library() -> None:
+    """Without access to the counters the library exits with one line, which becomes the error."""
     program("likwid-perfctr", "likwid")
     collector = Likwid(groups=["CLOCK"], library="liblikwid.so.5", timeout=Duration(5))
     reason = ""
@@ -188,8 +188,8 @@ def run(*arguments: str, lines: int) -> tuple[list[dict[str, list[float | None]]
     return [json.loads(line) for line in done.stdout.splitlines()], done.stderr, done.returncode
 
 
-def test_it_says_when_it_counts_and_answers_each_line(library: str) -> None:
-    """Its output is JSON alone, whatever the library prints; what is no number is null."""
+def test_reader_answers_each_line_in_json(library: str) -> None:
+    """Its output is JSON alone, whatever the library prints; NaN is null."""
     (first, *samples), said, code = run(library, "direct", "0,1", "MEM_DP", lines=2)
     assert (first, code) == ({}, 0), said
     assert (
@@ -206,7 +206,7 @@ def test_it_says_when_it_counts_and_answers_each_line(library: str) -> None:
     )
 
 
-def test_the_program_measures_groups_in_turn(library: str) -> None:
+def test_reader_measures_groups_in_turn(library: str) -> None:
     (_, *samples), _, _ = run(library, "", "0", "MEM_DP,FLOPS_SP", lines=4)
     assert ["DP [MFLOP/s]" in sample for sample in samples] == [True, False, True, False]
 
@@ -215,7 +215,7 @@ def test_the_program_measures_groups_in_turn(library: str) -> None:
     ("hwthreads", "group", "reason"),
     [("7", "MEM_DP", "perfmon_init failed"), ("0", "NONE", "this processor has no group 'NONE'")],
 )
-def test_what_cannot_be_counted_ends_it_with_a_reason(
+def test_reader_exits_with_reason_if_it_cannot_count(
     library: str, hwthreads: str, group: str, reason: str
 ) -> None:
     samples, said, code = run(library, "", hwthreads, group, lines=1)
@@ -223,7 +223,7 @@ def test_what_cannot_be_counted_ends_it_with_a_reason(
     assert said.splitlines()[-1] == reason
 
 
-def test_a_library_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_reader_names_missing_library(tmp_path: Path) -> None:
     _, said, code = run(str(tmp_path / "liblikwid.so"), "", "0", "MEM_DP", lines=0)
     assert code == 1
     assert "liblikwid.so" in said

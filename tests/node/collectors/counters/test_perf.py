@@ -79,7 +79,7 @@ def second(made: Made, root: object, **options: Any) -> Told:
     return reported(collector.collect(2))
 
 
-def test_rates_are_those_of_each_hardware_thread_and_of_the_node(root: Root, made: Made) -> None:
+def test_perf_reports_rates_of_hwthreads_and_node(root: Root, made: Made) -> None:
     """From two readings; 1000 of each kind of instruction a second, of 1 to 8 operations."""
     values = second(made, root, hwthreads=["*"])
     assert values["ipc", "0"] == 0.5
@@ -91,15 +91,15 @@ def test_rates_are_those_of_each_hardware_thread_and_of_the_node(root: Root, mad
     assert values["flops_any", ""] == 4 * 59_000
 
 
-def test_traffic_is_that_of_each_socket_and_of_the_node(root: Root, made: Made) -> None:
+def test_perf_reports_traffic_of_sockets_and_node(root: Root, made: Made) -> None:
     """A socket's read and write, 64 bytes each."""
     values = second(made, root)
     traffic = {of: value for (name, of), value in values.items() if name == "mem_bw"}
     assert traffic == {"0": 0.128, "1": 0.128, "": 0.256}
 
 
-def test_exactly_what_the_table_declares_is_sent(root: Root, made: Made) -> None:
-    """Names, types of values and node types; of hardware threads what the option names."""
+def test_perf_sends_exactly_declared_metrics(root: Root, made: Made) -> None:
+    """Names, types of values and node types; of hardware threads only the configured metrics."""
     declared = {(row.name, row.kind, of) for row in METRICS for of in row.types}
     for hwthreads in (["*"], ["ipc", "flops_any"], []):
         collector = Perf(hwthreads=hwthreads, root=str(root))
@@ -126,7 +126,7 @@ def test_exactly_what_the_table_declares_is_sent(root: Root, made: Made) -> None
         ("CentaurHauls 7 59 avx", []),
     ],
 )
-def test_operations_are_counted_where_the_table_knows_how(
+def test_perf_counts_operations_of_known_processors(
     tmp_path: Path, made: Made, cpuinfo: str, groups: list[list[PerfEvent]]
 ) -> None:
     """By vendor, family and model; a processor without 512 bits has one event less of each."""
@@ -140,7 +140,7 @@ def test_operations_are_counted_where_the_table_knows_how(
     assert made.opened == [([CYCLES, INSTRUCTIONS], 0), *((events, 0) for events in groups)]
 
 
-def test_amds_later_processors_tell_no_precision(tmp_path: Path, made: Made) -> None:
+def test_perf_reports_no_precision_on_later_amd_processors(tmp_path: Path, made: Made) -> None:
     _machine(tmp_path, "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\n")
     values = second(made, tmp_path)
     assert values == {
@@ -148,35 +148,35 @@ def test_amds_later_processors_tell_no_precision(tmp_path: Path, made: Made) -> 
     }  # fmt: skip
 
 
-def test_what_is_not_offered_is_left_out(root: Root, made: Made) -> None:
-    """Here the events of double precision: no half of flops_any is told of."""
+def test_perf_omits_unsupported_events(root: Root, made: Made) -> None:
+    """Without the events of double precision there is no partial flops_any either."""
     made.refused = {INTEL_DP[0]: 2}
     names = {name for name, _ in second(made, root)}
     assert names == {"ipc", "flops_sp", "mem_bw"}
 
 
-def test_a_controller_that_is_refused_makes_no_smaller_sum(root: Root, made: Made) -> None:
+def test_perf_omits_sum_if_controller_is_refused(root: Root, made: Made) -> None:
     made.refused = {PerfEvent(24, 0x0C04): 22}
     assert ("mem_bw", "") not in second(made, root)
 
 
-def test_nothing_to_count_is_what_the_kernel_said(root: Root, made: Made) -> None:
-    """ENOENT, as on a virtual machine: the sampler leaves the collector out, with one line."""
+def test_perf_raises_kernel_error_if_nothing_counts(root: Root, made: Made) -> None:
+    """ENOENT, as on a virtual machine: the sampler disables the collector, with one log line."""
     events = [CYCLES, *INTEL_DP, *INTEL_SP, PerfEvent(24, 0x0304)]
     made.refused = dict.fromkeys(events, 2)
     with pytest.raises(FileNotFoundError):
         list(Perf(root=str(root)).collect(1))
 
 
-def test_not_for_us_is_no_absent_event(root: Root, made: Made) -> None:
-    """A missing capability is told as such, not as hardware that is not there."""
+def test_perf_raises_permission_error_without_capability(root: Root, made: Made) -> None:
+    """It is not reported as missing hardware."""
     made.refused = {INTEL_DP[0]: 13}
     with pytest.raises(PermissionError):
         list(Perf(root=str(root)).collect(1))
 
 
-def test_hardware_threads_that_come_or_go_are_noticed(root: Root, made: Made) -> None:
-    """What counts is opened anew; the next sample has rates again, of those that are there."""
+def test_perf_reopens_counters_when_hwthreads_change(root: Root, made: Made) -> None:
+    """The next sample has rates again, of the hardware threads that are online."""
     collector = Perf(hwthreads=["*"], root=str(root))
     list(collector.collect(1))
     root.show("perf/second")
@@ -185,7 +185,7 @@ def test_hardware_threads_that_come_or_go_are_noticed(root: Root, made: Made) ->
     assert {n for name, n in reported(collector.collect(3)) if name == "ipc"} == {"0", "1", "2", ""}
 
 
-def test_a_group_that_never_had_its_turn_costs_its_metrics(
+def test_perf_omits_metrics_of_group_never_counted(
     root: Root, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On one hardware thread: its own and the node's sum, as a smaller one would be wrong."""
@@ -202,7 +202,7 @@ def test_a_group_that_never_had_its_turn_costs_its_metrics(
     assert {n for name, n in values if name == "flops_dp"} == {"0", "1", "2", "3", ""}
 
 
-def test_the_real_kernel_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_perf_counts_with_real_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two software clocks in place of cycles and instructions: as many of one as of the other."""
     cycles, instructions = perf._INSTRUCTIONS
     clock, task_clock = PerfEvent(SOFTWARE, 0), PerfEvent(SOFTWARE, 1)
@@ -222,8 +222,7 @@ def test_the_real_kernel_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ratios == pytest.approx([1.0] * len(ratios), rel=0.2)
 
 
-def test_a_list_that_is_none_is_named(tmp_path: Path) -> None:
-    """As everywhere: what the kernel would not write."""
+def test_perf_rejects_invalid_list(tmp_path: Path) -> None:
     _machine(tmp_path, "")
     (tmp_path / "sys/devices/system/cpu/online").write_text("none\n")
     with pytest.raises(DataError, match="'none' is not a list"):

@@ -15,7 +15,7 @@ from tests.node.conftest import Root, reported
 CARD = "00000000:C1:00.0"
 
 
-def test_a_card_tells_of_itself(root: Root) -> None:
+def test_amd_gpu_reports_all_metrics(root: Root) -> None:
     """In the units of cc-metric-collector."""
     root.show("amd/first")
     values = reported(AmdGpu(root=str(root)).collect(0))
@@ -50,8 +50,8 @@ def test_a_card_tells_of_itself(root: Root) -> None:
     }
 
 
-def test_stacks_of_memory_have_a_temperature_each(root: Root) -> None:
-    """Under cc-metric-collector's sub-type; a stack that is not there is left out."""
+def test_amd_gpu_reports_temperature_of_each_memory_stack(root: Root) -> None:
+    """With cc-metric-collector's sub-type; an absent stack is omitted."""
     root.show("amd/first")
     messages = [m for m in AmdGpu(root=str(root)).collect(0) if m.name == "rocm_temp_hbm"]
     assert {m.tags["stype"] for m in messages} == {"device"}
@@ -66,7 +66,7 @@ def _card_with(directory: Path, table: bytes) -> AmdGpu:
     return AmdGpu(root=str(directory))
 
 
-def test_newer_cards_have_another_table(tmp_path: Path) -> None:
+def test_amd_gpu_reads_newer_tables(tmp_path: Path) -> None:
     """Version 1.4 and later have the temperature of one regulator; 1.0 and 2 are not read."""
     table = struct.pack("<HBB3H", 200, 1, 4, 60, 50, 45).ljust(200, b"\xff")
     values = reported(_card_with(tmp_path, table).collect(0))
@@ -79,7 +79,7 @@ def test_newer_cards_have_another_table(tmp_path: Path) -> None:
 @given(st.binary(max_size=130) | st.binary(max_size=130).map(
     lambda rest: struct.pack("<HBB", 4 + len(rest), 1, 1 + len(rest) % 5) + rest
 ))  # fmt: skip
-def test_any_table_gives_metrics_or_a_named_error(table: bytes) -> None:
+def test_amd_gpu_gives_metrics_or_dataerror_for_any_table(table: bytes) -> None:
     """No bytes raise anything else."""
     with tempfile.TemporaryDirectory() as directory:
         try:

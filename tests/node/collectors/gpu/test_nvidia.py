@@ -30,10 +30,10 @@ from tests.node.fake_nvml import (
 )
 
 
-def test_a_card_tells_everything_in_the_units_declared(
+def test_nvidia_reports_all_metrics_in_declared_units(
     load: Load, tmp_path: Path, seconds: Any
 ) -> None:
-    """Watts, joules, MHz, MByte of 2^20 bytes; text is told as a number."""
+    """Watts, joules, MHz, MByte of 2^20 bytes; text values are reported as numbers."""
     card = full_card()
     load(card)
     seconds(10)
@@ -68,8 +68,8 @@ def test_a_card_tells_everything_in_the_units_declared(
     assert values["nv_violation_thermal"] == 2.5
 
 
-def test_what_is_sent_is_what_the_table_declares(load: Load, tmp_path: Path, seconds: Any) -> None:
-    """Names, types of values and what stype says: nothing more, and of a full card nothing less."""
+def test_nvidia_sends_exactly_declared_metrics(load: Load, tmp_path: Path, seconds: Any) -> None:
+    """Names, types of values and stype; a fully supported GPU sends all of them."""
     card = full_card(GetMigMode=(1, 1))
     card.answers["GetTotalEccErrors", 0, 1] = 5
     card.answers["Gpm"] = 1
@@ -92,8 +92,8 @@ def test_what_is_sent_is_what_the_table_declares(load: Load, tmp_path: Path, sec
     }
 
 
-def test_links_that_are_active_are_told_of_each_by_itself(load: Load, tmp_path: Path) -> None:
-    """Their errors carry stype=nvlink and the link's number; an idle or absent link is silent."""
+def test_nvidia_reports_each_active_link(load: Load, tmp_path: Path) -> None:
+    """Their errors have stype=nvlink and the link's number; inactive or absent links have none."""
     load(full_card())
     values = reported(Nvidia(root=str(tmp_path)).collect(0))
     links = {
@@ -108,8 +108,8 @@ def test_links_that_are_active_are_told_of_each_by_itself(load: Load, tmp_path: 
     assert ("nv_nvlink_recv", f"{FIRST}/2") not in values
 
 
-def test_what_a_card_does_not_support_is_left_out(load: Load, tmp_path: Path) -> None:
-    """Each failing value costs itself only, and the log says nothing of it."""
+def test_nvidia_omits_unsupported_values(load: Load, tmp_path: Path) -> None:
+    """Other values are unaffected, and nothing is logged."""
     broken: dict[str, Any] = {
         key: Fails(NOT_SUPPORTED) for key in ("GetFanSpeed", "GetEccMode", "GetMigMode")
     }
@@ -121,10 +121,10 @@ def test_what_a_card_does_not_support_is_left_out(load: Load, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("code", [UNKNOWN, TIMEOUT, NO_PERMISSION])
-def test_failed_reading_costs_itself_and_is_logged_once(
+def test_nvidia_logs_failed_reading_once(
     load: Load, tmp_path: Path, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is counted each time; the other readings arrive, also those of version 1 of the memory."""
+    """It is counted each time; the other readings are sent, also with version 1 of the memory."""
     asked = [key for key in FULL if "Field" not in key and key != "GetMigMode"]
     load(full_card())
     whole = of(reported(Nvidia(root=str(tmp_path)).collect(0)), FIRST)
@@ -151,10 +151,10 @@ def test_failed_reading_costs_itself_and_is_logged_once(
 
 
 @pytest.mark.parametrize("code", [RESET_REQUIRED, GPU_IS_LOST, UNINITIALIZED])
-def test_card_that_needs_the_driver_anew_gets_it(
+def test_nvidia_reinitialises_driver_for_lost_gpu(
     load: Load, tmp_path: Path, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The other card answers; the driver is let go, and initialised with the next sample."""
+    """The other GPU answers; the driver is released, and initialised with the next sample."""
     library = load(full_card(GetUtilizationRates=Fails(code)), full_card(SECOND))
     collector = Nvidia(root=str(tmp_path))
     assert of(reported(collector.collect(0)), SECOND)["nv_util"] == 97
@@ -165,8 +165,8 @@ def test_card_that_needs_the_driver_anew_gets_it(
     assert len(caplog.records) == collector.soft.count == 1
 
 
-def test_eight_cards_cost_few_calls(load: Load, tmp_path: Path) -> None:
-    """One for all counters that are fields, and what changes rarely once a minute."""
+def test_nvidia_reads_eight_gpus_with_few_calls(load: Load, tmp_path: Path) -> None:
+    """One for all counters that are fields; values that change rarely are read once a minute."""
     fields = {
         ("Field", getattr(pynvml, f"NVML_FI_DEV_PERF_POLICY_{policy}"), 0): 2_500_000_000
         for policy in ("POWER", "THERMAL", "SYNC_BOOST", "BOARD_LIMIT", "LOW_UTILIZATION",
@@ -190,8 +190,8 @@ def test_eight_cards_cost_few_calls(load: Load, tmp_path: Path) -> None:
     assert library.calls > 8 * 100
 
 
-def test_idle_cards_are_let_go_when_it_is_asked_for(load: Load, tmp_path: Path) -> None:
-    """So that somebody can reset them; not while a process uses one."""
+def test_nvidia_releases_idle_gpus_with_option(load: Load, tmp_path: Path) -> None:
+    """They can then be reset; not while a process uses one."""
     library = load(full_card(), full_card(SECOND))
     collector = Nvidia(root=str(tmp_path), release_when_idle=True)
     whole = list(collector.collect(0))
@@ -204,7 +204,7 @@ def test_idle_cards_are_let_go_when_it_is_asked_for(load: Load, tmp_path: Path) 
         assert (library.begun, library.ended) == (number, number)
 
 
-def test_link_counter_that_is_not_supported_hides_no_other(load: Load, tmp_path: Path) -> None:
+def test_nvidia_reports_other_links_if_counter_is_unsupported(load: Load, tmp_path: Path) -> None:
     """Each counter is read by itself; a sum over some links only would be wrong."""
     card = full_card()
     card.answers["GetNvLinkErrorCounter", 0, 0] = Fails(NOT_SUPPORTED)
@@ -217,8 +217,8 @@ def test_link_counter_that_is_not_supported_hides_no_other(load: Load, tmp_path:
     assert of(values, FIRST)["nv_nvlink_crc_errors_sum"] > 0
 
 
-def test_an_old_library_lacks_functions(load: Load, tmp_path: Path) -> None:
-    """Memory is then asked for in the first version; other functions are left out."""
+def test_nvidia_accepts_old_library(load: Load, tmp_path: Path) -> None:
+    """Memory is then read by version 1; metrics of other missing functions are omitted."""
     card = full_card(GetMemoryInfo={"total": 8 * GIBIBYTE, "used": GIBIBYTE, "free": 1})
     load(card, missing={"nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetRemappedRows"})
     values = of(reported(Nvidia(root=str(tmp_path)).collect(0)), FIRST)
@@ -226,10 +226,10 @@ def test_an_old_library_lacks_functions(load: Load, tmp_path: Path) -> None:
     assert "nv_remapped_rows_pending" not in values
 
 
-def test_a_card_that_is_lost_costs_itself_only(
+def test_nvidia_logs_lost_gpu_once(
     load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log names it once; the other keeps its name, and the lost one may come back."""
+    """The other GPU is unaffected, and the lost one may return."""
     lost, other = full_card(FIRST), full_card(SECOND)
     load(lost, other)
     collector = Nvidia(root=str(tmp_path))
@@ -238,14 +238,12 @@ def test_a_card_that_is_lost_costs_itself_only(
     for _ in range(3):
         places = {place.partition("/")[0] for _, place in reported(collector.collect(0))}
         assert places == {SECOND}
-    assert [record.message for record in caplog.records] == [
-        "collector nvidia: card 0: GPU is lost"
-    ]
+    assert [record.message for record in caplog.records] == ["collector nvidia: GPU 0: GPU is lost"]
     lost.is_lost = False
     assert {place for _, place in reported(collector.collect(0))} >= {FIRST, SECOND}
 
 
-def test_a_card_lost_in_the_middle_is_asked_nothing_more(
+def test_nvidia_stops_reading_gpu_lost_while_sampling(
     load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     load(full_card(GetTemperature=Fails(GPU_IS_LOST)), full_card(SECOND))
@@ -253,12 +251,10 @@ def test_a_card_lost_in_the_middle_is_asked_nothing_more(
     assert "nv_util" in of(values, FIRST)
     assert "nv_power_usage" not in of(values, FIRST)
     assert "nv_power_usage" in of(values, SECOND)
-    assert [record.message for record in caplog.records] == [
-        "collector nvidia: card 0: GPU is lost"
-    ]
+    assert [record.message for record in caplog.records] == ["collector nvidia: GPU 0: GPU is lost"]
 
 
-def test_a_card_that_vanishes_from_the_list_is_silent(load: Load, tmp_path: Path) -> None:
+def test_nvidia_omits_removed_gpu(load: Load, tmp_path: Path) -> None:
     library = load(full_card(FIRST), full_card(SECOND))
     collector = Nvidia(root=str(tmp_path))
     reported(collector.collect(0))
@@ -266,8 +262,8 @@ def test_a_card_that_vanishes_from_the_list_is_silent(load: Load, tmp_path: Path
     assert {place.partition("/")[0] for _, place in reported(collector.collect(0))} == {SECOND}
 
 
-def test_parts_of_a_card_are_told_of_by_uuid(load: Load, tmp_path: Path) -> None:
-    """With MIG on, memory and processes are also those of each part; an empty place is none."""
+def test_nvidia_reports_mig_instances_by_uuid(load: Load, tmp_path: Path) -> None:
+    """With MIG on, memory and processes are reported per instance too; an empty slot has none."""
     part = {
         "GetMemoryInfo_v2": {"total": 10 * GIBIBYTE, "used": 2**20, "reserved": 2**21},
         "GetComputeRunningProcesses_v3": [4711],
@@ -285,21 +281,21 @@ def test_parts_of_a_card_are_told_of_by_uuid(load: Load, tmp_path: Path) -> None
     assert ("nv_util", FIRST) not in values
 
 
-def test_without_mig_there_are_no_parts(load: Load, tmp_path: Path) -> None:
+def test_nvidia_reports_no_instances_without_mig(load: Load, tmp_path: Path) -> None:
     card = full_card(GetMigMode=(0, 1))
     card.parts = [Card("", "MIG-a", {"GetComputeRunningProcesses_v3": []})]
     load(card)
     assert not any("MIG" in place for _, place in reported(Nvidia(root=str(tmp_path)).collect(0)))
 
 
-def test_cards_are_left_out_by_pattern(load: Load, tmp_path: Path) -> None:
+def test_nvidia_excludes_gpus_by_pattern(load: Load, tmp_path: Path) -> None:
     load(full_card(FIRST), full_card(SECOND), full_card("00000000:D1:00.0"))
     collector = Nvidia(exclude=["*:C1:*", f"GPU-{FIRST}"], root=str(tmp_path))
     places = {place.partition("/")[0] for _, place in reported(collector.collect(0))}
     assert places == {"00000000:D1:00.0"}
 
 
-def test_energy_that_goes_down_has_no_gain(load: Load, tmp_path: Path) -> None:
+def test_nvidia_omits_energy_gain_after_decrease(load: Load, tmp_path: Path) -> None:
     card = full_card(GetTotalEnergyConsumption=5_000_000)
     load(card)
     collector = Nvidia(root=str(tmp_path))
@@ -311,10 +307,10 @@ def test_energy_that_goes_down_has_no_gain(load: Load, tmp_path: Path) -> None:
         assert ("nv_energy" in values) is has_gain
 
 
-async def test_a_node_without_the_driver_costs_one_line(
+async def test_nvidia_is_disabled_with_one_line_without_driver(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nor is a library asked for that a node without cards has no use for."""
+    """The Python library is not needed either."""
     caplog.set_level(logging.INFO)
     sampler = Sampler(
         SamplerSettings({"nvidia": Nvidia(root=str(tmp_path))}, interval=0.05, tags={}, timeout=20),
@@ -322,4 +318,4 @@ async def test_a_node_without_the_driver_costs_one_line(
     )
     assert [message async for batch in sampler.batches() for message in batch.records] == []
     [record] = caplog.records
-    assert record.message == "collectors disabled, as this machine has nothing for them: nvidia"
+    assert record.message == "collectors without data on this machine: nvidia"

@@ -25,8 +25,8 @@ def hopper(**changes: Any) -> Card:
     return card
 
 
-def test_card_reports_means_from_its_second_sample_on(load: Load, tmp_path: Path) -> None:
-    """Those that it has; samples are freed, and an older card takes none."""
+def test_gpm_reports_means_from_second_sample_on(load: Load, tmp_path: Path) -> None:
+    """Only supported ones; samples are freed, and an older GPU takes none."""
     library = load(hopper(), full_card("00000000:C1:00.0"))
     collector = Nvidia(root=str(tmp_path))
     first = of(reported(collector.collect(0)), FIRST)
@@ -40,8 +40,8 @@ def test_card_reports_means_from_its_second_sample_on(load: Load, tmp_path: Path
         assert len(library.samples) == 1
 
 
-def test_instance_of_mig_reports_what_it_uses(load: Load, tmp_path: Path) -> None:
-    """One GPU instance with two compute instances is left out: its values are of both."""
+def test_gpm_reports_means_of_mig_instances(load: Load, tmp_path: Path) -> None:
+    """A GPU instance with two compute instances is omitted: its values cover both."""
     card = hopper(GetMigMode=(1, 1), GetUtilizationRates=Fails(NOT_SUPPORTED))
     card.parts = [
         Card("", f"MIG-{name}", {"GetGpuInstanceId": number})
@@ -57,7 +57,7 @@ def test_instance_of_mig_reports_what_it_uses(load: Load, tmp_path: Path) -> Non
     assert len(library.samples) == 2
 
 
-def test_samples_are_freed_before_the_library_is_shut_down(load: Load, tmp_path: Path) -> None:
+def test_gpm_frees_samples_before_library_shuts_down(load: Load, tmp_path: Path) -> None:
     library = load(hopper())
     collector = Nvidia(root=str(tmp_path))
     list(collector.collect(0))
@@ -68,7 +68,7 @@ def test_samples_are_freed_before_the_library_is_shut_down(load: Load, tmp_path:
     assert NAMES & of(reported(collector.collect(2)), FIRST).keys()
 
 
-def test_sample_that_fails_costs_its_own_metrics(
+def test_gpm_omits_only_failed_sample(
     load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     library = load(hopper(TakeSample=Fails(NO_PERMISSION)))
@@ -83,8 +83,8 @@ def test_sample_that_fails_costs_its_own_metrics(
 XID = {"nv_xid_errors", "nv_last_xid"}
 
 
-def test_errors_are_counted_and_the_last_one_is_named(load: Load, tmp_path: Path) -> None:
-    """Also those before the library was initialised anew; a card without them reports none."""
+def test_xid_errors_are_counted_with_last_number(load: Load, tmp_path: Path) -> None:
+    """Also those before the library was reinitialised; a GPU without support reports none."""
     card = full_card(Xid=[])
     library = load(card, full_card(SECOND))
     collector = Nvidia(root=str(tmp_path))

@@ -6,20 +6,20 @@ from pathlib import Path
 import pytest
 
 from ccpipe.formats.sonar import SampleGpu, SampleProcessGpu, SysinfoGpuCard
-from ccpipe.node.collectors.sonar.cards import AmdCards, Cards
 from ccpipe.node.collectors.sonar.envelope import Errors
+from ccpipe.node.collectors.sonar.gpus import AmdGpus, Gpus
 from tests.node.conftest import Root, unpack
 from tests.node.fake_nvml import Card, install
 
 FULL, SPARSE = "9a8c2bdcf0a0f2b1", "n1/00000000:03:00.0"
 
 
-def made(root: object) -> AmdCards:
-    return AmdCards(node="n1", root=str(root))
+def made(root: object) -> AmdGpus:
+    return AmdGpus(node="n1", root=str(root))
 
 
-def test_cards_tell_what_they_do(root: Root) -> None:
-    """In KB, watts, MHz and percent; one that does not tell who it is goes by node and address."""
+def test_amd_gpus_report_their_use(root: Root) -> None:
+    """In KB, watts, MHz and percent; one without a unique id is named by node and address."""
     root.show("kfd/first")
     errors = Errors()
     gpus, _ = made(root).sample(errors)
@@ -42,8 +42,8 @@ def test_cards_tell_what_they_do(root: Root) -> None:
     assert not errors.texts
 
 
-def test_processes_hold_memory_of_cards(root: Root) -> None:
-    """By the number that the driver's compute side gives a card; none is nothing."""
+def test_amd_gpus_report_memory_of_processes(root: Root) -> None:
+    """By the GPU's number in the compute driver; zero bytes are omitted."""
     root.show("kfd/first")
     _, processes = made(root).sample(Errors())
     assert processes == {
@@ -55,8 +55,8 @@ def test_processes_hold_memory_of_cards(root: Root) -> None:
     }
 
 
-def test_cards_are_described(root: Root) -> None:
-    """What they are and what they can do; the model is a number where it has no name."""
+def test_amd_gpus_are_described(root: Root) -> None:
+    """The model is a number if the GPU has no name."""
     root.show("kfd/first")
     errors = Errors()
     assert made(root).describe(errors) == [
@@ -87,7 +87,7 @@ def test_cards_are_described(root: Root) -> None:
     assert not errors.texts
 
 
-def test_a_bad_file_costs_the_card_its_values_only(root: Root, tmp_path: Path) -> None:
+def test_amd_gpus_omit_only_values_of_bad_file(root: Root, tmp_path: Path) -> None:
     root.show("kfd/first")
     directory = tmp_path / "kfd-first"
     (directory / "sys/class/drm/card1/device/mem_info_vram_total").write_text("much\n")
@@ -98,8 +98,8 @@ def test_a_bad_file_costs_the_card_its_values_only(root: Root, tmp_path: Path) -
     assert "mem_info_vram_total: 'much' is not a number" in text
 
 
-def test_what_a_driver_would_not_write_can_still_be_told(root: Root, tmp_path: Path) -> None:
-    """No measure is negative; bytes that are no UTF-8 become question marks."""
+def test_amd_gpus_encode_any_content(root: Root, tmp_path: Path) -> None:
+    """No measure is negative; invalid UTF-8 becomes question marks."""
     root.show("kfd/first")
     device = tmp_path / "kfd-first/sys/class/drm/card0/device"
     (device / "gpu_busy_percent").write_text("-1\n")
@@ -111,7 +111,7 @@ def test_what_a_driver_would_not_write_can_still_be_told(root: Root, tmp_path: P
     assert (card.model, card.memory) == ("MI?", 0)
 
 
-def test_a_bad_process_costs_processes_only(tmp_path: Path, root: Root) -> None:
+def test_amd_gpus_omit_only_processes_if_one_is_bad(tmp_path: Path, root: Root) -> None:
     root.show("kfd/first")
     (tmp_path / "kfd-first/sys/class/kfd/kfd/proc/4711/vram_20").write_text("-5\n")
     errors = Errors()
@@ -121,7 +121,7 @@ def test_a_bad_process_costs_processes_only(tmp_path: Path, root: Root) -> None:
     assert "vram_20: '-5' is not a counter" in text
 
 
-def test_a_node_without_cards_has_nothing_to_tell(tmp_path: Path) -> None:
+def test_amd_gpus_are_empty_without_gpu(tmp_path: Path) -> None:
     for other in ("", "## /sys/class/drm/card0/device/vendor\n0x10de\n"):
         unpack(f"@ first\n{other}@ second\n", tmp_path)
         errors = Errors()
@@ -130,7 +130,7 @@ def test_a_node_without_cards_has_nothing_to_tell(tmp_path: Path) -> None:
         assert not errors.texts
 
 
-def test_cards_of_all_makes_are_told(
+def test_gpus_of_all_vendors_are_reported(
     root: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root.show("kfd/first")
@@ -138,7 +138,7 @@ def test_cards_of_all_makes_are_told(
     answers = {"GetComputeRunningProcesses_v3": [(4711, 2**20)]}
     install(monkeypatch, directory, Card("00000000:01:00.0", "GPU-a", answers))
     errors = Errors()
-    cards = Cards(node="n1", root=str(directory))
+    cards = Gpus(node="n1", root=str(directory))
     gpus, processes = cards.sample(errors)
     uuids = ["GPU-a", "9a8c2bdcf0a0f2b1", "n1/00000000:03:00.0"]
     assert [(gpu.index, gpu.uuid) for gpu in gpus] == list(zip((0, 0, 1), uuids, strict=True))

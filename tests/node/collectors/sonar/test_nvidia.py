@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ccpipe.formats.sonar import UNSET, ExtendedUint, SampleGpu, SampleProcessGpu, SysinfoGpuCard
-from ccpipe.node.collectors.sonar.cards import NvidiaCards
 from ccpipe.node.collectors.sonar.envelope import Errors
+from ccpipe.node.collectors.sonar.gpus import NvidiaGpus
 from tests.node.fake_nvml import (
     DRIVER_NOT_LOADED,
     FIRST,
@@ -42,14 +42,14 @@ def full(address: str = FIRST, **changes: Any) -> Card:
 
 @pytest.fixture
 def put(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    def put(*cards: Card) -> tuple[Library, NvidiaCards]:
-        return install(monkeypatch, tmp_path, *cards), NvidiaCards(root=str(tmp_path))
+    def put(*cards: Card) -> tuple[Library, NvidiaGpus]:
+        return install(monkeypatch, tmp_path, *cards), NvidiaGpus(root=str(tmp_path))
 
     return put
 
 
 def sampled(
-    cards: NvidiaCards, *wrong: str
+    cards: NvidiaGpus, *wrong: str
 ) -> tuple[list[SampleGpu], dict[int, list[SampleProcessGpu]]]:
     errors = Errors()
     reported = cards.sample(errors)
@@ -57,7 +57,7 @@ def sampled(
     return reported
 
 
-def test_a_card_tells_what_it_does(put: Any) -> None:
+def test_nvidia_gpus_report_their_use(put: Any) -> None:
     """In KB, watts, MHz and percent; ``memory_util`` is the share in use."""
     _, cards = put(full())
     [gpu], _ = sampled(cards)
@@ -78,8 +78,8 @@ def test_a_card_tells_what_it_does(put: Any) -> None:
     )
 
 
-def test_a_card_tells_what_each_process_does(put: Any) -> None:
-    """Memory once for one that computes and draws; the mean of what it used since last asked."""
+def test_nvidia_gpus_report_use_of_processes(put: Any) -> None:
+    """Memory once for one that computes and draws; mean utilisation since the last call."""
     card = full()
     _, cards = put(card)
     _, processes = sampled(cards)
@@ -97,7 +97,7 @@ def test_a_card_tells_what_each_process_does(put: Any) -> None:
     assert (processes[11][0].gpu_util, 14 in processes) == (7.0, False)
 
 
-def test_a_process_on_two_cards_is_told_of_each(put: Any) -> None:
+def test_nvidia_gpus_report_process_on_two_gpus_twice(put: Any) -> None:
     _, cards = put(full(FIRST), full(SECOND, GetProcessUtilization=Fails(NOT_FOUND)))
     gpus, processes = sampled(cards)
     assert [gpu.index for gpu in gpus] == [0, 1]
@@ -107,8 +107,8 @@ def test_a_process_on_two_cards_is_told_of_each(put: Any) -> None:
     ]
 
 
-def test_processes_on_parts_count_for_the_card(put: Any) -> None:
-    """With MIG; one on two parts holds memory of both, and the card's own list says no more."""
+def test_nvidia_gpus_count_processes_of_mig_instances(put: Any) -> None:
+    """One on two instances uses memory of both; the GPU's own list adds nothing."""
     part = {"GetComputeRunningProcesses_v3": [(11, GIBIBYTE)]}
     card = full(
         GetMigMode=(1, 1),
@@ -123,34 +123,34 @@ def test_processes_on_parts_count_for_the_card(put: Any) -> None:
     assert processes == {11: [use]}
 
 
-def test_what_a_card_does_not_support_is_left_out(put: Any) -> None:
+def test_nvidia_gpus_omit_unsupported_values(put: Any) -> None:
     _, cards = put(Card(FIRST, "GPU-1", {"GetTemperature": 50, "GetPerformanceState": 32}))
     [gpu], processes = sampled(cards)
     assert gpu == SampleGpu(uuid="GPU-1", temperature=50, performance_state=UNSET)
     assert processes == {}
 
 
-def test_a_lost_card_is_failing_under_the_uuid_it_had(put: Any) -> None:
-    """The other one is whole; a card never seen has no UUID and is told as an error only."""
+def test_nvidia_gpus_report_lost_gpu_as_failing_by_last_uuid(put: Any) -> None:
+    """The other one is complete; a GPU never seen has no UUID and is only reported as an error."""
     lost, other = full(FIRST), full(SECOND)
     _, cards = put(lost, other)
     sampled(cards)
     lost.answers["GetTemperature"] = Fails(GPU_IS_LOST)
-    [gone, whole], processes = sampled(cards, "NVIDIA card 0: GPU is lost")
+    [gone, whole], processes = sampled(cards, "NVIDIA GPU 0: GPU is lost")
     assert gone == SampleGpu(uuid=f"GPU-{FIRST}", failing=1)
     assert (whole.index, whole.uuid, whole.failing) == (1, f"GPU-{SECOND}", 0)
     assert [use.index for use in processes[11]] == [1]
 
 
-def test_a_card_that_is_lost_in_the_middle_tells_no_processes(put: Any) -> None:
+def test_nvidia_gpus_report_no_processes_of_gpu_lost_while_sampling(put: Any) -> None:
     for what in ("GetComputeMode", "GetComputeRunningProcesses_v3"):
         changes: dict[str, Any] = {what: Fails(GPU_IS_LOST)}
         _, cards = put(full(**changes))
-        [gpu], processes = sampled(cards, "NVIDIA card 0: GPU is lost")
+        [gpu], processes = sampled(cards, "NVIDIA GPU 0: GPU is lost")
         assert (gpu.failing, processes) == (1, {})
 
 
-def test_cards_are_described(put: Any) -> None:
+def test_nvidia_gpus_are_described(put: Any) -> None:
     _, cards = put(full(SECOND), Card(FIRST, "GPU-1", {}))
     errors = Errors()
     whole, sparse = cards.describe(errors)
@@ -176,24 +176,24 @@ def test_cards_are_described(put: Any) -> None:
     assert not errors.texts
 
 
-def test_a_lost_card_is_not_described(put: Any) -> None:
+def test_nvidia_gpus_do_not_describe_lost_gpu(put: Any) -> None:
     lost = full(FIRST)
     lost.is_lost = True
     _, cards = put(lost, full(SECOND))
     errors = Errors()
     [card] = cards.describe(errors)
     assert card.index == 1
-    assert list(errors.texts) == ["NVIDIA card 0: GPU is lost"]
+    assert list(errors.texts) == ["NVIDIA GPU 0: GPU is lost"]
 
 
-def test_a_node_without_the_driver_has_no_cards(tmp_path: Path) -> None:
-    cards = NvidiaCards(root=str(tmp_path))
+def test_nvidia_gpus_are_empty_without_driver(tmp_path: Path) -> None:
+    cards = NvidiaGpus(root=str(tmp_path))
     assert sampled(cards) == ([], {})
     errors = Errors()
     assert (cards.describe(errors), errors.texts) == ([], {})
 
 
-def test_a_driver_that_does_not_answer_is_an_error(put: Any) -> None:
+def test_nvidia_gpus_report_error_if_driver_does_not_answer(put: Any) -> None:
     library, cards = put(full())
     library.init = DRIVER_NOT_LOADED
     assert sampled(cards, "[Errno 19] NVML: Driver Not Loaded") == ([], {})
@@ -201,7 +201,7 @@ def test_a_driver_that_does_not_answer_is_an_error(put: Any) -> None:
     assert len(sampled(cards)[0]) == 1
 
 
-def test_a_driver_without_the_python_library_is_an_error(
+def test_nvidia_gpus_report_error_without_python_library(
     put: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, cards = put(full())

@@ -43,12 +43,12 @@ def test_memory_is_private_memory_and_data_with_stack(root: Root) -> None:
     assert files(root).status(9999) is None
 
 
-def test_the_owner_is_the_effective_user(tmp_path: Path) -> None:
-    """As the owner of its directory in /proc is, which Sonar looks at."""
+def test_owner_is_effective_user(tmp_path: Path) -> None:
+    """Like the owner of the directory in /proc, which Sonar uses."""
     assert files(made(tmp_path, status=UID)).status(7) == (1001, MemoryUse())
 
 
-def test_pss_is_told_where_it_may_be_read(tmp_path: Path) -> None:
+def test_pss_is_reported_if_readable(tmp_path: Path) -> None:
     status = f"{UID}VmRSS:\t  9 kB\nRssAnon:\t  5 kB\nVmData:\t  7 kB\nVmStk:\t  1 kB\n"
     rollup = "0-1 ---p 0 00:00 0  [rollup]\nRss:      9 kB\nPss:      6 kB\nPss_Dirty: 1 kB\n"
     made(tmp_path, status=status)
@@ -58,13 +58,13 @@ def test_pss_is_told_where_it_may_be_read(tmp_path: Path) -> None:
     assert files(tmp_path).status(7) == (1001, MemoryUse(5, 8))
 
 
-def test_a_kernel_before_4_5_tells_private_memory_in_statm(tmp_path: Path) -> None:
+def test_private_memory_is_read_from_statm_before_linux_4_5(tmp_path: Path) -> None:
     made(tmp_path, status=f"{UID}VmRSS:\t  900 kB\n", statm="500 90 40 1 0 100 0\n")
     page = os.sysconf("SC_PAGE_SIZE") // 1024
     assert files(tmp_path).status(7) == (1001, MemoryUse(50 * page, 0))
 
 
-def test_data_is_that_of_all_calls_rounded_up(root: Root) -> None:
+def test_data_covers_all_calls_rounded_up(root: Root) -> None:
     root.show("sonar/first")
     assert files(root).data(1000) == Data(1, 2, 0)
     assert files(root).data(1001) == Data(9766, 1954, 3)
@@ -78,17 +78,19 @@ def test_data_is_that_of_all_calls_rounded_up(root: Root) -> None:
         ("status", "Name:\ta\n", "7/status: the line 'Uid' is missing"),
         ("status", f"{UID}VmData:\t -5 kB\nVmStk:\t 1 kB\n", "7/status: VmData: b'-5' is not a nu"),
         ("status", f"{UID}VmData:\t 5 MB\n", "7/status: VmData: .* is not a number"),
-        ("io", "rchar: 5\nwchar: x\n", "7/io: .* is not what a process read and wrote"),
+        ("io", "rchar: 5\nwchar: x\n", "7/io: .* is not a process's I/O counters"),
     ],
 )
-def test_another_file_is_named(tmp_path: Path, name: str, text: str, reason: str) -> None:
-    """What the kernel would not write raises DataError that names the file."""
+def test_process_files_reject_invalid_file(
+    tmp_path: Path, name: str, text: str, reason: str
+) -> None:
+    """Content that the kernel never writes raises DataError that names the file."""
     made(tmp_path, **{name: text})
     with pytest.raises(DataError, match=reason):
         files(tmp_path).status(7) if name == "status" else files(tmp_path).data(7)
 
 
-def test_this_process_agrees_with_psutil() -> None:
+def test_process_files_agree_with_psutil() -> None:
     mine, me = psutil.Process(), os.getpid()
     before = mine.io_counters()
     owner, memory = files(Path("/")).status(me) or (-1, MemoryUse())
@@ -102,8 +104,8 @@ def test_this_process_agrees_with_psutil() -> None:
     assert before.write_chars <= data.written * 1024 <= after.write_chars + 1024
 
 
-def test_users_go_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is not known goes by number, and is asked after again at the next sample."""
+def test_users_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unknown users are named by number, and looked up again at the next sample."""
     users, root = Users(), pwd.getpwuid(0)
     assert users.name(0) == root.pw_name
     assert users.name(61234) == "_user_61234"
@@ -117,8 +119,8 @@ def process(pid: int, ppid: int, name: str = "a", **more: Any) -> Process:
     return Process(pid, name, "S", ppid, pid, 0, 0, 1, 10)._replace(**more)
 
 
-def test_containers_are_what_their_runtimes_began() -> None:
-    """All descendants, but not the runtime itself, nor a namesake that is no child of process 1."""
+def test_containers_are_descendants_of_runtimes() -> None:
+    """Not the runtime itself, nor a process of its name that is not a child of process 1."""
     table = [
         process(2, 1, "containerd-shim"), process(3, 2), process(4, 3),
         process(5, 1, "conmon"), process(6, 5),
@@ -132,22 +134,22 @@ def walk(seconds: float, *processes: Process) -> Walk:
     return Walk(list(processes), [], seconds)
 
 
-def test_use_is_over_the_time_between_two_walks() -> None:
-    """100 percent is one processor; a process that is new has used all of its time since."""
+def test_cpu_use_covers_time_between_walks() -> None:
+    """100 percent is one processor; a new process has used all of its time since."""
     use = CpuUse()
     assert use.since(walk(50, process(1, 0, own=5))) == {}
     new = process(2, 1, own=TICKS, reaped=2 * TICKS)
     assert use.since(walk(60, process(1, 0, own=5 + 5 * TICKS), new)) == {1: 50, 2: 30}
 
 
-def test_a_number_used_again_is_another_process() -> None:
+def test_cpu_use_distinguishes_reused_pid() -> None:
     use = CpuUse()
     use.since(walk(0, process(1, 0, own=100)))
     assert use.since(walk(10, process(1, 0, own=5 * TICKS, start=11))) == {1: 50}
 
 
-def test_children_that_ended_count_less_what_was_told_of_them() -> None:
-    """Also those of a child that ended too; and one never seen counts in full."""
+def test_cpu_use_subtracts_reported_time_of_ended_children() -> None:
+    """Also of a child's ended children; one never seen counts in full."""
     use = CpuUse()
     use.since(
         walk(
@@ -162,14 +164,14 @@ def test_children_that_ended_count_less_what_was_told_of_them() -> None:
     assert use.since(walk(200, process(1, 0, reaped=(510 + 30) * TICKS))) == {1: 30}
 
 
-def test_use_is_never_negative() -> None:
-    """Neither where a counter went down, nor where nobody asked after a child."""
+def test_cpu_use_is_never_negative() -> None:
+    """Neither if a counter decreased, nor if a child was not waited for."""
     use = CpuUse()
     use.since(walk(0, process(1, 0, own=500), process(2, 1, own=900)))
     assert use.since(walk(10, process(1, 0, own=400))) == {1: 0}
 
 
-def test_two_walks_at_one_moment_tell_nothing() -> None:
+def test_cpu_use_is_empty_for_simultaneous_walks() -> None:
     use = CpuUse()
     use.since(walk(5, process(1, 0)))
     assert use.since(walk(5, process(1, 0))) == {}
@@ -189,8 +191,8 @@ TABLES = st.lists(
 
 
 @given(st.lists(TABLES, max_size=5))
-def test_use_is_known_of_each_process_of_any_tables(tables: list[list[Process]]) -> None:
-    """However they hang together: no endless loop, nothing negative, nobody else."""
+def test_cpu_use_covers_each_process_of_any_tables(tables: list[list[Process]]) -> None:
+    """In any process tree: no endless loop, nothing negative, no other processes."""
     use = CpuUse()
     for number, table in enumerate(tables):
         reported = use.since(walk(number, *table))
@@ -198,7 +200,7 @@ def test_use_is_known_of_each_process_of_any_tables(tables: list[list[Process]])
         assert all(percent >= 0 for percent in reported.values())
 
 
-def test_use_of_short_children_adds_up_to_their_time() -> None:
+def test_cpu_use_of_short_children_adds_up_to_their_time() -> None:
     """A shell that starts one child after the other: each second of work counts once."""
     use, total = CpuUse(), 0.0
     use.since(walk(0, process(1, 0)))

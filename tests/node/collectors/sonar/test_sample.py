@@ -95,7 +95,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return between
 
 
-def test_processes_are_told_by_job(first: Root) -> None:
+def test_sample_groups_processes_by_job(first: Root) -> None:
     """Slurm's have epoch 0, whichever version of cgroups; the others are process groups."""
     assert jobs(clean(made(first))) == {
         (123, 0, ANN): [1000, 1001, 1002, 1003],
@@ -108,7 +108,7 @@ def test_processes_are_told_by_job(first: Root) -> None:
     }
 
 
-def test_a_process_is_told_with_its_measures(first: Root) -> None:
+def test_sample_reports_measures_of_process(first: Root) -> None:
     """Each in its unit; the first sample's use is the mean of the process' life."""
     reported = processes(clean(made(first)))
     assert reported[1001] == SampleProcess(
@@ -132,10 +132,8 @@ def test_a_process_is_told_with_its_measures(first: Root) -> None:
     assert reported[1003].num_threads == 0
 
 
-def test_use_is_over_the_time_since_the_last_sample(
-    root: Root, apart: Callable[[float], None]
-) -> None:
-    """A number used again starts over; a child's end is no burst; nothing is negative."""
+def test_sample_reports_use_since_last_sample(root: Root, apart: Callable[[float], None]) -> None:
+    """A reused number starts over; a child's end is not a burst; nothing is negative."""
     apart(100)
     root.show("sonar/first")
     collector = made(root)
@@ -150,8 +148,8 @@ def test_use_is_over_the_time_since_the_last_sample(
     assert 2002 not in reported
 
 
-def test_all_processes_are_told_on_request(first: Root) -> None:
-    """Threads of the kernel are process group 0; one that is being removed is never told."""
+def test_sample_reports_all_processes_with_option(first: Root) -> None:
+    """Kernel threads are process group 0; a process being removed is never reported."""
     reported = jobs(clean(made(first, exclude_system_jobs=False)))
     assert reported[0, EPOCH, ROOT] == [2, 20]
     assert reported[1, EPOCH, ROOT] == [1]
@@ -159,14 +157,14 @@ def test_all_processes_are_told_on_request(first: Root) -> None:
     assert 2004 not in itertools.chain.from_iterable(reported.values())
 
 
-def test_containers_are_no_system_jobs(first: Root) -> None:
+def test_sample_reports_containers_of_system_users(first: Root) -> None:
     reported = processes(clean(made(first)))
     inside = {pid for pid, process in reported.items() if process.in_container}
     assert inside == {3001, 3002}
     assert 3000 not in reported
 
 
-def test_users_and_beginnings_of_commands_are_left_out(first: Root) -> None:
+def test_sample_excludes_users_and_command_prefixes(first: Root) -> None:
     assert set(processes(clean(made(first, exclude_users=[BOB, "_user_10"])))) == {
         1000, 1001, 1002, 1003, 3001, 3002,
     }  # fmt: skip
@@ -176,14 +174,14 @@ def test_users_and_beginnings_of_commands_are_left_out(first: Root) -> None:
     assert all(job.processes for job in reported.jobs)
 
 
-def test_little_used_processes_are_left_out(first: Root) -> None:
+def test_sample_excludes_processes_below_min_cpu_time(first: Root) -> None:
     reported = clean(made(first, min_cpu_time=4.0))
     assert set(processes(reported)) == {1001, 1002, 1500, 2002, 3001}
     assert all(job.processes for job in reported.jobs)
 
 
-def test_alike_processes_are_rolled_up(first: Root) -> None:
-    """Only leaves of batch jobs: a child that is left out still makes a parent."""
+def test_sample_rolls_up_similar_processes(first: Root) -> None:
+    """Only leaves of batch jobs: an excluded child still makes its parent an inner node."""
     [job] = [job for job in clean(made(first, rollup=True)).jobs if job.job == 123]
     *alone, rolled = sorted(job.processes, key=lambda process: process.pid)
     assert [process.pid for process in alone] == [1000, 1003]
@@ -192,13 +190,13 @@ def test_alike_processes_are_rolled_up(first: Root) -> None:
     assert rolled.resident_memory == 1_000_000
 
 
-def test_the_least_time_is_that_of_what_was_rolled_up(first: Root) -> None:
-    """Filters come after the roll-up: 350 s and 210 s are 560 s together."""
+def test_sample_applies_min_cpu_time_after_roll_up(first: Root) -> None:
+    """350 s and 210 s are 560 s together."""
     reported = clean(made(first, rollup=True, min_cpu_time=400.0))
     assert [(job.job, len(job.processes)) for job in reported.jobs] == [(123, 1), (456, 1)]
 
 
-def test_a_walk_is_shared_with_the_collector_of_states(first: Root) -> None:
+def test_sample_shares_walk_with_collector_processes(first: Root) -> None:
     states = Processes(root=str(first))
     collector = made(first, table=states.table)
     list(states.collect(1))
@@ -211,7 +209,7 @@ def test_a_walk_is_shared_with_the_collector_of_states(first: Root) -> None:
     assert states.table.at(2) is walk
 
 
-def test_the_table_may_change_between_samples(first: Root) -> None:
+def test_sample_accepts_new_table_between_samples(first: Root) -> None:
     collector = made(first)
     before = processes(clean(collector, 1))
     collector.table = ProcessTable(root=str(first))
@@ -223,8 +221,8 @@ def copied(root: Root, directory: Path) -> Path:
     return Path(shutil.copytree(root.path / "proc", directory / "proc"))
 
 
-def test_bad_files_cost_themselves_only_and_are_told(root: Root, tmp_path: Path) -> None:
-    """A process without its status file is gone; one with another kind of file is an error."""
+def test_sample_reports_bad_files_as_errors(root: Root, tmp_path: Path) -> None:
+    """A process without a status file has ended; an invalid file is an error."""
     proc = copied(root, tmp_path)
     (proc / "1001/stat").write_text("1001 rank\n")
     (proc / "1002/status").write_text("Name:\trank\n")
@@ -243,7 +241,7 @@ def test_bad_files_cost_themselves_only_and_are_told(root: Root, tmp_path: Path)
 
 
 @pytest.mark.parametrize("missing", ["stat", "."])
-def test_without_a_process_table_there_is_an_envelope_of_errors(
+def test_sample_is_envelope_of_errors_without_process_table(
     root: Root, tmp_path: Path, missing: str
 ) -> None:
     proc = copied(root, tmp_path)
@@ -255,10 +253,10 @@ def test_without_a_process_table_there_is_an_envelope_of_errors(
     assert (envelope.errors[-1].cluster, envelope.errors[-1].node) == ("fox.test", "n1")
 
 
-def test_processes_on_cards_are_told_with_them(
+def test_sample_reports_gpus_of_processes(
     root: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that this node does not show goes by unknown names; one left out stays out."""
+    """One unknown to this node gets placeholder names; an excluded one stays excluded."""
     copied(root, tmp_path)
     answers = {
         "GetMemoryInfo_v2": {"total": 2**30, "used": 2**29},
@@ -278,15 +276,15 @@ def test_processes_on_cards_are_told_with_them(
     assert 1 not in processes(reported)
 
 
-def test_names_that_are_no_utf_8_can_be_told(root: Root, tmp_path: Path) -> None:
-    """Other bytes become one replacement character each; the name of a process is the user's."""
+def test_sample_encodes_names_of_invalid_utf_8(root: Root, tmp_path: Path) -> None:
+    """Each invalid byte becomes a replacement character; users choose the names of processes."""
     proc = copied(root, tmp_path)
     text = (proc / "2000/stat").read_bytes()
     (proc / "2000/stat").write_bytes(text.replace(b"bash", b"b\xff\x01\n)a"))
     assert processes(clean(made(tmp_path)))[2000].cmd == "b\ufffd\x01\n)a"
 
 
-def test_a_node_without_jobs_sends_a_heartbeat() -> None:
+def test_sample_without_jobs_is_heartbeat() -> None:
     reported = clean(made(exclude_users=[getpass.getuser()], exclude_commands=[""]))
     assert (reported.jobs, reported.system is None) == ((), False)
     assert (reported.cluster, reported.node) == ("fox.test", "n1")
@@ -302,7 +300,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
         child.wait()
 
 
-def test_this_machine_agrees_with_psutil(sleeper: subprocess.Popen[bytes]) -> None:
+def test_sample_agrees_with_psutil(sleeper: subprocess.Popen[bytes]) -> None:
     """Of this process and a child: user, parent, threads, time and memory."""
     collector = made(exclude_system_jobs=False)
     clean(collector, 1)
@@ -320,7 +318,7 @@ def test_this_machine_agrees_with_psutil(sleeper: subprocess.Popen[bytes]) -> No
     assert len(processes(reported)) == pytest.approx(len(psutil.pids()), abs=20)
 
 
-async def test_a_child_that_ended_is_a_zombie_then_nothing() -> None:
+async def test_sample_reports_ended_child_as_zombie_until_reaped() -> None:
     child = subprocess.Popen(["true"])
     collector, slots = made(exclude_system_jobs=False), itertools.count(1)
 
@@ -342,7 +340,7 @@ FILES = [
 
 
 @given(st.dictionaries(st.sampled_from(FILES), st.binary(max_size=200)))
-def test_any_files_give_a_valid_envelope(
+def test_sample_is_valid_for_any_files(
     tmp_path_factory: pytest.TempPathFactory, contents: dict[str, bytes]
 ) -> None:
     """Data or errors, by the specification's rules, and never an exception."""
@@ -359,8 +357,8 @@ def test_any_files_give_a_valid_envelope(
     strict(envelope)
 
 
-def test_samples_become_metrics(root: Root, apart: Callable[[float], None]) -> None:
-    """The bridge to ClusterCockpit reads them: levels at once, rates from the second on."""
+def test_sample_is_translated_to_metrics(root: Root, apart: Callable[[float], None]) -> None:
+    """By the bridge to ClusterCockpit: gauges at once, rates from the second sample on."""
     apart(100)
     translator, collector = SonarToCc(), made(root)
     reported: list[dict[str, Any]] = []
@@ -378,8 +376,8 @@ def test_samples_become_metrics(root: Root, apart: Callable[[float], None]) -> N
     assert second["cpu_used"] == 100  # one hardware thread was busy all the time
 
 
-async def test_envelopes_go_over_a_real_broker(root: Root, site: Site) -> None:
-    """As they are, on the subjects of their types; errors on that of errors."""
+async def test_envelopes_are_published_to_real_broker(root: Root, site: Site) -> None:
+    """Unchanged, on the subjects of their types; errors on the subject of errors."""
     root.show("sonar/first")
     [sample] = made(root).collect(SLOT)
     root.show("topology/first")

@@ -55,8 +55,8 @@ def described(collector: SonarSysinfo) -> SysinfoAttributes:
     return data.attributes
 
 
-def test_a_node_describes_itself(root: Root) -> None:
-    """All that the specification asks for; lstopo knows nothing of a captured tree."""
+def test_sysinfo_describes_node(root: Root) -> None:
+    """All fields of the specification; lstopo cannot read a captured tree."""
     root.show("topology/first")
     reported = described(made(root))
     assert (reported.cluster, reported.node) == ("fox.test", "n1")
@@ -70,31 +70,31 @@ def test_a_node_describes_itself(root: Root) -> None:
     assert (reported.topo_svg, reported.topo_text, reported.cards) == ("", "", ())
 
 
-def test_cards_are_described(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sysinfo_describes_gpus(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     root.show("topology/first")
     lost = Card("00000000:C1:00.0", "GPU-b", is_lost=True)
     install(monkeypatch, root.path, Card("00000000:01:00.0", "GPU-a", {"GetName": "H100"}), lost)
     data, errors = made(root).collect(SLOT)
     strict(errors)
     assert strict(data).data.attributes.cards[0].model == "H100"  # type: ignore[union-attr]
-    assert [error.detail for error in errors.errors] == ["NVIDIA card 1: GPU is lost"]
+    assert [error.detail for error in errors.errors] == ["NVIDIA GPU 1: GPU is lost"]
 
 
-def test_what_cannot_be_described_is_an_envelope_of_errors(tmp_path: Path) -> None:
+def test_sysinfo_is_envelope_of_errors_without_topology(tmp_path: Path) -> None:
     [envelope] = made(unpack("@ first\n## /proc/x\n\n@ second\n", tmp_path)).collect(SLOT)
     strict(envelope)
     assert envelope.data is None
     assert "proc/sys/kernel/ostype" in envelope.errors[0].detail
 
 
-def test_this_machine_describes_itself() -> None:
+def test_sysinfo_describes_this_machine() -> None:
     """By the specification's rules."""
     reported = described(made(lstopo=False))
     assert reported.sockets * reported.cores_per_socket * reported.threads_per_core
     assert reported.topo_svg == ""
 
 
-def test_the_real_lstopo_draws_and_writes_the_topology() -> None:
+def test_sysinfo_includes_drawings_of_real_lstopo() -> None:
     """In base 64; one is a picture, the other a text."""
     program("lstopo-no-graphics", "hwloc-nox")
     reported = described(made())
@@ -103,16 +103,16 @@ def test_the_real_lstopo_draws_and_writes_the_topology() -> None:
     assert base64.b64decode(reported.topo_text).decode().startswith("Machine (")
 
 
-def test_a_node_without_lstopo_has_no_drawings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sysinfo_has_no_drawings_without_lstopo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     reported = described(made())
     assert (reported.topo_svg, reported.topo_text) == ("", "")
 
 
-def test_an_lstopo_that_fails_costs_its_drawings_only(
+def test_sysinfo_omits_only_drawings_if_lstopo_fails(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Its arguments are told as they are; what it complains of is told as an error."""
+    """Its arguments are passed unchanged; its message is reported as an error."""
     script = tmp_path / "lstopo"
     script.write_text('#!/bin/sh\n[ "$2" = svg ] && exit 3\necho "$@"\n')
     script.chmod(0o755)
@@ -126,7 +126,7 @@ def test_an_lstopo_that_fails_costs_its_drawings_only(
     assert "ended with 3" in error.detail
 
 
-def test_a_drawing_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_sysinfo_limits_size_of_drawing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     script = tmp_path / "lstopo"
     script.write_text(
         "#!/bin/sh\nwhile echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; do :; done\n"
@@ -146,8 +146,8 @@ def read(system: System) -> SampleSystem:
     return reported
 
 
-def test_a_node_tells_of_itself(root: Root) -> None:
-    """Seconds of processors without idle and waiting; memory is what is not available."""
+def test_system_reports_state_of_node(root: Root) -> None:
+    """Seconds of processors without idle and waiting; memory is total less available."""
     root.show("sonar/first")
     reported = read(System(root=str(root)))
     assert reported.cpus == (16, 26, 0, 1)
@@ -157,7 +157,7 @@ def test_a_node_tells_of_itself(root: Root) -> None:
     assert datetime.fromisoformat(reported.boot) == datetime.fromtimestamp(1_740_000_000, UTC)
 
 
-def test_disks_are_told_in_the_numbers_of_the_kernel(root: Root) -> None:
+def test_system_reports_disks_in_kernel_units(root: Root) -> None:
     root.show("sonar/first")
     assert read(System(root=str(root))).disks == (
         SampleDisk("sda", 8, 0, (100, 10, 2000, 50, 200, 20, 4000, 80, 0, 90, 130, *range(1, 7))),
@@ -165,7 +165,7 @@ def test_disks_are_told_in_the_numbers_of_the_kernel(root: Root) -> None:
     )
 
 
-def test_a_hardware_thread_that_goes_offline_keeps_its_place(root: Root) -> None:
+def test_system_keeps_place_of_offline_hwthread(root: Root) -> None:
     root.show("sonar/first")
     system = System(root=str(root))
     read(system)
@@ -173,7 +173,7 @@ def test_a_hardware_thread_that_goes_offline_keeps_its_place(root: Root) -> None
     assert read(system).cpus == (116, 26, 0, 1)
 
 
-def test_the_epoch_is_the_boot_and_stays_when_the_clock_is_set_a_little(root: Root) -> None:
+def test_epoch_is_unchanged_by_small_clock_step(root: Root) -> None:
     """The second reading's boot is a second later; counted from 2020, and never zero."""
     root.show("sonar/first")
     system = System(root=str(root))
@@ -185,8 +185,8 @@ def test_the_epoch_is_the_boot_and_stays_when_the_clock_is_set_a_little(root: Ro
     assert system.epoch == 1_740_000_000 - 1_577_836_800
 
 
-def test_a_clock_that_was_wrong_by_far_gives_another_epoch(tmp_path: Path, root: Root) -> None:
-    """As when a node starts in 1970 and hears of the time later."""
+def test_epoch_changes_with_large_clock_step(tmp_path: Path, root: Root) -> None:
+    """As when a node starts in 1970 and its clock is set later."""
     root.show("sonar/first")
     text = (root.path / "proc/stat").read_text()
     (tmp_path / "proc").mkdir()
@@ -199,8 +199,8 @@ def test_a_clock_that_was_wrong_by_far_gives_another_epoch(tmp_path: Path, root:
         assert system.epoch == epoch
 
 
-def test_a_file_that_is_not_the_kernels_costs_itself_only(tmp_path: Path, root: Root) -> None:
-    """Memory without MemAvailable is that of the collector; each bad file is named once."""
+def test_system_reports_invalid_files_once(tmp_path: Path, root: Root) -> None:
+    """Memory without MemAvailable is as in the collector `memory`; other values are unaffected."""
     root.show("sonar/first")
     (tmp_path / "proc").mkdir()
     contents = {
@@ -228,13 +228,13 @@ def test_a_file_that_is_not_the_kernels_costs_itself_only(tmp_path: Path, root: 
         ("btime 5\ncpu 1 2 x 4\n", "proc/stat: line 2: 'x' is not a counter"),
     ],
 )
-def test_without_processors_there_is_no_sample(tmp_path: Path, stat: str, reason: str) -> None:
+def test_system_raises_without_processors(tmp_path: Path, stat: str, reason: str) -> None:
     unpack(f"@ first\n## /proc/stat\n{stat}@ second\n", tmp_path)
     with pytest.raises(DataError, match=reason):
         System(root=str(tmp_path)).read([], Errors())
 
 
-def test_uptime_is_read_or_refused(root: Root, tmp_path: Path) -> None:
+def test_uptime_is_read_or_rejected(root: Root, tmp_path: Path) -> None:
     root.show("sonar/first")
     assert System(root=str(root)).uptime() == 1000
     unpack("@ first\n## /proc/uptime\nlong\n@ second\n", tmp_path)
@@ -242,7 +242,7 @@ def test_uptime_is_read_or_refused(root: Root, tmp_path: Path) -> None:
         System(root=str(tmp_path)).uptime()
 
 
-def test_this_machine_agrees_with_psutil() -> None:
+def test_system_agrees_with_psutil() -> None:
     before = psutil.cpu_times(percpu=True)
     reported = read(System())
     after = psutil.cpu_times(percpu=True)
@@ -256,7 +256,7 @@ def test_this_machine_agrees_with_psutil() -> None:
     assert {disk.name for disk in reported.disks} <= set(psutil.disk_io_counters(perdisk=True))
 
 
-def test_each_error_is_told_once() -> None:
+def test_errors_contain_each_text_once() -> None:
     errors = Errors()
     for text in ("b", "a", "b"):
         errors.note(OSError(5, text))
@@ -266,8 +266,8 @@ def test_each_error_is_told_once() -> None:
     assert {timestamp.parse(error.time) for error in reported} == {10**18}
 
 
-def test_errors_have_an_end() -> None:
-    """How many more there were is the last one; none is longer than a few lines."""
+def test_errors_are_limited() -> None:
+    """The last one is the number of further errors; the length of each is limited."""
     errors = Errors()
     for number in range(50):
         errors.note(f"{number} " + "x" * 1000)
@@ -281,7 +281,7 @@ def fail(error: Exception) -> None:
     raise error
 
 
-def test_what_is_noted_does_not_go_further() -> None:
+def test_errors_suppress_noted_exceptions() -> None:
     errors = Errors()
     with errors.noted():
         fail(MissingExtra("nvidia-ml-py", "gpu"))
@@ -290,8 +290,8 @@ def test_what_is_noted_does_not_go_further() -> None:
         fail(KeyError(1))
 
 
-def test_an_envelope_of_errors_is_strictly_what_the_specification_has() -> None:
-    """Whatever text stands in it: half characters are replaced, and nothing is empty."""
+def test_envelope_of_errors_follows_specification() -> None:
+    """For any text: lone surrogates are replaced, and nothing is empty."""
     errors = Errors()
     errors.note("bad name \udcff")
     errors.note("")

@@ -47,8 +47,8 @@ def test_an_old_kernel_tells_of_no_discards_and_flushes(root: Root) -> None:
     }
 
 
-def test_a_device_that_begins_anew_is_silent_once(root: Root) -> None:
-    """Where one counter went down, and where a device is new, nothing is known yet."""
+def test_disk_omits_device_after_reset_once(root: Root) -> None:
+    """Where one counter decreased, and for a new device, no delta is known yet."""
     collector = Disk(root=str(root))
     root.show("made-reset/first")
     list(collector._activity(0))
@@ -72,10 +72,10 @@ def test_a_device_that_begins_anew_is_silent_once(root: Root) -> None:
         (6, 2**32, 7, None),
     ],
 )
-def test_milliseconds_go_on_where_they_wrap_around(
+def test_disk_corrects_wraparound_of_milliseconds(
     tmp_path: Path, column: int, before: int, now: int, gain: int | None
 ) -> None:
-    """The kernel prints them in 32 bits; the other counters of the device count on as well."""
+    """The kernel prints them in 32 bits; the other counters of the device are unaffected."""
     (tmp_path / "proc").mkdir()
     collector = Disk(root=str(tmp_path))
     for reads, value in ((10, before), (13, now)):
@@ -91,8 +91,8 @@ def test_milliseconds_go_on_where_they_wrap_around(
         assert values["io_ioops"] == 13
 
 
-def test_devices_are_left_out_by_pattern(root: Root) -> None:
-    """Loop devices and RAM disks are left out unless asked for."""
+def test_disk_excludes_devices_by_pattern(root: Root) -> None:
+    """Loop devices and RAM disks are excluded by default."""
     root.show("captured/first")
     collector = Disk(exclude=["vd*", "zram*"], root=str(root))
     list(collector.collect(0))
@@ -100,8 +100,8 @@ def test_devices_are_left_out_by_pattern(root: Root) -> None:
     assert devices == {f"loop{n}" for n in range(8)}
 
 
-def test_capacity_is_that_of_local_file_systems_once_each(tmp_path: Path) -> None:
-    """No pseudo, network or FUSE file system, no /boot, no second mount, nothing hidden or gone."""
+def test_disk_reports_capacity_of_local_file_systems_once(tmp_path: Path) -> None:
+    """No pseudo, network or FUSE file system, /boot, second mount, hidden or missing directory."""
     shutil.copytree(TREES / "made-mounts/first/proc", tmp_path / "proc")
     points = ("/", "/scratch disk", "/data/subvolume", "/tank", "/odd\nname")
     others = (
@@ -117,8 +117,8 @@ def test_capacity_is_that_of_local_file_systems_once_each(tmp_path: Path) -> Non
     assert ("part_max_used", "") in values
 
 
-def test_a_mount_point_that_no_path_can_hold_is_left_out(tmp_path: Path) -> None:
-    """What cannot be asked about costs its own metrics only."""
+def test_disk_skips_invalid_mount_point(tmp_path: Path) -> None:
+    """Other file systems are unaffected."""
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/diskstats").write_text("")
     lines = ["/dev/sda1 /" + "a" * 300 + " ext4 rw 0 0", "/dev/sda2 / ext4 rw 0 0"]
@@ -126,15 +126,15 @@ def test_a_mount_point_that_no_path_can_hold_is_left_out(tmp_path: Path) -> None
     assert {point for _, point in reported(Disk(root=str(tmp_path)).collect(0))} == {"/", ""}
 
 
-def test_mount_points_are_left_out_by_pattern(tmp_path: Path) -> None:
+def test_disk_excludes_mount_points_by_pattern(tmp_path: Path) -> None:
     shutil.copytree(TREES / "made-mounts/first/proc", tmp_path / "proc")
     collector = Disk(exclude_mounts=["/[!t]*"], root=str(tmp_path))
     (tmp_path / "tank").mkdir()
     assert {point for _, point in reported(collector.collect(0))} == {"/", "/tank", ""}
 
 
-def test_this_machine_agrees_with_psutil_and_the_c_library() -> None:
-    """What a device did lies between psutil's readings inside and around ours; sizes are exact."""
+def test_disk_agrees_with_psutil_and_statvfs() -> None:
+    """Deltas are between psutil's readings inside and around ours; sizes are exact."""
     collector = Disk()
     around = [psutil.disk_io_counters(perdisk=True, nowrap=False)]
     first = reported(collector.collect(0))
@@ -155,8 +155,8 @@ def test_this_machine_agrees_with_psutil_and_the_c_library() -> None:
             assert point in {part.mountpoint for part in psutil.disk_partitions(all=True)}
 
 
-def test_free_space_and_the_fullest_file_system(tmp_path: Path) -> None:
-    """disk_free counts what is root's too, and part_max_used is the largest share in use."""
+def test_disk_reports_free_space_and_fullest_file_system(tmp_path: Path) -> None:
+    """disk_free includes root's reserve, and part_max_used is the largest share in use."""
     shutil.copytree(TREES / "captured/first/proc", tmp_path / "proc")
     before = os.statvfs(tmp_path)
     values = reported(Disk(root=str(tmp_path)).collect(0))

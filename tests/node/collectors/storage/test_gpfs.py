@@ -13,8 +13,8 @@ from tests.paths import TEST_DATA
 DATA = TEST_DATA / "gpfs"
 
 
-def test_counters_and_rates_are_those_of_each_file_system(shown: Path) -> None:
-    """10 MiB in 5 s by mmpmon's own clock; one that was mounted anew has no rates once."""
+def test_gpfs_reports_counters_and_rates_by_file_system(shown: Path) -> None:
+    """10 MiB in 5 s by mmpmon's own clock; after a new mount rates are omitted once."""
     collector, messages = Gpfs(command=["cat", str(shown)]), []
     for reading in ("first", "second"):
         shown.write_bytes((DATA / f"{reading}.txt").read_bytes())
@@ -45,30 +45,30 @@ def test_counters_and_rates_are_those_of_each_file_system(shown: Path) -> None:
     assert second["gpfs_bytes_read", "work"] == 4096
 
 
-def test_the_names_are_the_33_of_cc_metric_collector() -> None:
-    """Eight counters, their gains and rates, and the same of three totals."""
+def test_gpfs_has_the_33_names_of_cc_metric_collector() -> None:
+    """Eight counters, their deltas and rates, and the same of three totals."""
     assert len(METRICS) == 33
     names = {row.name for row in METRICS}
     assert {"gpfs_closes_rate", "gpfs_inode_updates_rate", "gpfs_num_opens_diff"} <= names
     assert {"gpfs_bytes_total", "gpfs_bw_total", "gpfs_iops_diff", "gpfs_metaops"} <= names
 
 
-def test_the_program_is_asked_on_its_standard_input(tmp_path: Path) -> None:
-    """As cc-metric-collector asks it: ``once fs_io_s``, and then the input ends."""
+def test_gpfs_sends_request_on_standard_input(tmp_path: Path) -> None:
+    """As cc-metric-collector does: ``once fs_io_s``, and then end of file."""
     asked = tmp_path / "asked"
     script = f"cat > {asked}; cat {DATA / 'first.txt'}"
     assert list(Gpfs(command=["sh", "-c", script]).collect(1))
     assert asked.read_bytes() == b"once fs_io_s\n"
 
 
-def test_a_file_system_is_left_out_by_pattern(shown: Path) -> None:
+def test_gpfs_excludes_file_system_by_pattern(shown: Path) -> None:
     shown.write_bytes((DATA / "first.txt").read_bytes())
     values = reported(Gpfs(command=["cat", str(shown)], exclude=["gpfs*"]).collect(1))
     assert {name for _, name in values} == {"work"}
 
 
-def test_nothing_mounted_is_nothing_to_say(shown: Path) -> None:
-    """Mmpmon answers then too, without a file system; other lines are passed over."""
+def test_gpfs_reports_nothing_if_nothing_is_mounted(shown: Path) -> None:
+    """Mmpmon then answers without a file system; other lines are skipped."""
     shown.write_text("_ver_ _n_ 1 _v_ 3\n_fs_io_s_ _n_ 1 _nn_ n _rc_ 0 _t_ 1 _tu_ 2 _cl_ c\n")
     assert list(Gpfs(command=["cat", str(shown)]).collect(1)) == []
 
@@ -80,13 +80,13 @@ def test_nothing_mounted_is_nothing_to_say(shown: Path) -> None:
         ("_fs_io_s_ _rc_ 0 _t_ 1 _tu_ 2 _fs_ gpfs2 _br_ -1", "line 1: '-1' is not a counter"),
     ],
 )
-def test_what_is_no_counter_is_named(shown: Path, line: str, reason: str) -> None:
+def test_gpfs_rejects_invalid_counter(shown: Path, line: str, reason: str) -> None:
     shown.write_text(line + "\n")
     with pytest.raises(DataError, match=reason):
         list(Gpfs(command=["cat", str(shown)]).collect(1))
 
 
-def test_a_file_system_that_gives_no_answer_costs_itself_only(
+def test_gpfs_omits_only_file_system_without_answer(
     shown: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad = "_fs_io_s_ _n_ 1 _nn_ n _rc_ 1 _t_ 1 _tu_ 2 _cl_ c _fs_ bad\n"
@@ -98,7 +98,7 @@ def test_a_file_system_that_gives_no_answer_costs_itself_only(
     assert record.message == "collector gpfs: mmpmon: line 1: GPFS answers rc 1"
 
 
-def test_a_program_that_hangs_is_given_up() -> None:
+def test_gpfs_kills_program_after_timeout() -> None:
     with pytest.raises(ChildProcessError, match=r"took more than 0\.1 s"):
         list(Gpfs(command=["sleep", "600"], timeout=Duration(0.1)).collect(1))
 

@@ -33,7 +33,7 @@ def put(root: Path, jobs: dict[str, tuple[int, int]]) -> None:
     path.write_text(f"job_stats:\n{text}")
 
 
-def test_rates_are_those_of_each_job_on_each_target(root: Root, seconds: Any) -> None:
+def test_jobstats_reports_rates_by_job_and_target(root: Root, seconds: Any) -> None:
     """Bytes are sums and requests are samples, by the time between; the first sample has none."""
     seconds(10)
     first, second = root.twice(LustreJobstats(root=str(root)), "lustre-jobstats")
@@ -51,16 +51,16 @@ def test_rates_are_those_of_each_job_on_each_target(root: Root, seconds: Any) ->
     assert len({job for _, job in second}) == 3
 
 
-def test_job_is_reported_as_those_of_slurm_are(root: Root) -> None:
-    """By tags that rules for jobs match: a server has the type ``node``."""
+def test_jobstats_uses_tags_of_slurm_jobs(root: Root) -> None:
+    """The tags that rules for jobs match: a server has the type ``node``."""
     collector = LustreJobstats(root=str(root))
     root.twice(collector, "lustre-jobstats")
     tags = {(each.tags["type"], each.tags["stype"]) for each in collector.collect(0)}
     assert tags == {("node", "job")}
 
 
-def test_job_that_lustre_forgot_in_between_has_no_rates(tmp_path: Path, seconds: Any) -> None:
-    """Neither if its counters begin anew nor in its first sample: a rate is never negative."""
+def test_jobstats_omits_rates_of_job_dropped_in_between(tmp_path: Path, seconds: Any) -> None:
+    """Neither if its counters restart nor in its first sample: a rate is never negative."""
     seconds(10)
     collector = LustreJobstats(root=str(tmp_path))
     samples = []
@@ -74,7 +74,7 @@ def test_job_that_lustre_forgot_in_between_has_no_rates(tmp_path: Path, seconds:
     }
 
 
-def test_jobs_over_the_limit_are_counted_and_logged_once(
+def test_jobstats_counts_and_logs_jobs_over_limit(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The first jobs are reported, over all targets together."""
@@ -92,8 +92,7 @@ def test_jobs_over_the_limit_are_counted_and_logged_once(
     assert "more than 3 jobs (max_jobs); the others are left out" in record.message
 
 
-def test_excluded_jobs_take_no_place(tmp_path: Path) -> None:
-    """A limit of the jobs counts those that are wanted."""
+def test_jobstats_ignores_excluded_jobs_in_limit(tmp_path: Path) -> None:
     put(tmp_path, {"cp.0": (1, 1), "ls.1000": (1, 1), "4711": (1, 1)})
     collector = LustreJobstats(exclude=["*.*"], max_jobs=1, root=str(tmp_path))
     list(collector.collect(0))
@@ -102,8 +101,8 @@ def test_excluded_jobs_take_no_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "job_stats:\n"])
-def test_target_without_jobs_is_in_order(tmp_path: Path, text: str) -> None:
-    """Newer versions of Lustre write nothing at all then."""
+def test_jobstats_accepts_target_without_jobs(tmp_path: Path, text: str) -> None:
+    """Newer versions of Lustre then write nothing at all."""
     put(tmp_path, {})
     (tmp_path / OST).write_text(text)
     collector = LustreJobstats(root=str(tmp_path))
@@ -111,7 +110,7 @@ def test_target_without_jobs_is_in_order(tmp_path: Path, text: str) -> None:
     assert collector.soft.count == 0
 
 
-def test_limit_must_be_positive() -> None:
+def test_jobstats_rejects_limit_below_one() -> None:
     with pytest.raises(ConfigError, match="max_jobs is 0: it must be positive"):
         construct(LustreJobstats, {"max_jobs": 0}, where="t", path="lustre_jobstats", context={})
 
@@ -146,8 +145,8 @@ lines = st.lists(
 
 
 @given(st.one_of(st.binary(max_size=300), lines), st.integers(0, 3))
-def test_any_bytes_are_jobs_or_faults(content: bytes, limit: int) -> None:
-    """Within the bounds, with the operations asked for; each fault names its line."""
+def test_reader_returns_jobs_or_faults_for_any_bytes(content: bytes, limit: int) -> None:
+    """Within the limits, with the requested operations; each fault names its line."""
     stats = parsed(content, limit)
     assert len(stats.jobs) <= limit
     assert len(stats.jobs) + stats.omitted <= content.count(b"job_id")
@@ -176,7 +175,7 @@ counts = st.builds(OperationCount, numbers, st.none() | numbers)
         st.text(min_size=1, max_size=32), st.dictionaries(st.sampled_from(NAMES), counts)
     )
 )
-def test_what_lustre_writes_is_read_back(jobs: dict[str, dict[str, OperationCount]]) -> None:
+def test_reader_parses_output_of_lustre(jobs: dict[str, dict[str, OperationCount]]) -> None:
     """With ids of any characters and counters of 64 bits."""
     text = "job_stats:\n"
     for job, operations in jobs.items():
@@ -190,8 +189,8 @@ def test_what_lustre_writes_is_read_back(jobs: dict[str, dict[str, OperationCoun
     assert (stats.jobs, stats.omitted, stats.faults) == (jobs, 0, [])
 
 
-def test_line_of_no_job_is_not_counted_to_the_one_before() -> None:
-    """Neither the lines of an id that cannot be read, nor those of a job that is not wanted."""
+def test_reader_ignores_lines_of_unreported_job() -> None:
+    """Lines after an invalid id, or of an unwanted job, do not count for another job."""
     one = b"- job_id: 1\n  open: { samples: 5, unit: reqs }\n"
     for other in (b"- ob_id 2", b"- job_id: ", b'- job_id: "2', b"job_stats:"):
         stats = parsed(one + other + b"\n  open: { samples: 7, unit: reqs }\n")
@@ -200,16 +199,16 @@ def test_line_of_no_job_is_not_counted_to_the_one_before() -> None:
     assert list(stats.jobs) == ["2"]
 
 
-def test_jobs_that_no_longer_fit_are_counted() -> None:
-    """In their order; one that is listed again takes no second place."""
+def test_reader_counts_jobs_over_limit() -> None:
+    """In their order; a repeated one counts once."""
     text = "".join(f"- job_id: {job}\n  open: {{ samples: {job} }}\n" for job in (1, 2, 1, 3, 4))
     stats = parsed(text.encode(), limit=2)
     assert list(stats.jobs) == ["1", "2"]
     assert stats.omitted == 2
 
 
-def test_memory_is_bounded_for_any_file(tmp_path: Path) -> None:
-    """A line without end, more jobs than the limit, and bad lines take no more memory."""
+def test_reader_bounds_memory_for_any_file(tmp_path: Path) -> None:
+    """Endless lines, jobs over the limit and bad lines use no more memory."""
     path = tmp_path / "job_stats"
     with path.open("wb") as file:
         for _ in range(16):
@@ -229,7 +228,7 @@ def test_memory_is_bounded_for_any_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["obdfilter", "mdt"])
-def test_target_that_is_listed_twice_is_read_once(tmp_path: Path, kind: str) -> None:
+def test_target_listed_twice_is_read_once(tmp_path: Path, kind: str) -> None:
     for directory in ("proc", "sys"):
         path = tmp_path / directory / "fs/lustre" / kind / "a-0/job_stats"
         path.parent.mkdir(parents=True)

@@ -11,7 +11,7 @@ from ccpipe.node.collectors.storage.nfs import Nfs
 from tests.node.conftest import Root, reported, unpack
 
 
-def test_operations_are_those_since_the_last_sample(root: Root) -> None:
+def test_nfs_reports_operations_since_last_sample(root: Root) -> None:
     """Each version's, in the kernel's order; none in the first sample."""
     first, second = root.twice(Nfs(root=str(root)), "nfs")
     assert not any(name.startswith(("nfs3_", "nfs4_")) for name, _ in first)
@@ -33,8 +33,8 @@ def test_operations_are_those_since_the_last_sample(root: Root) -> None:
         assert total == sum(map(int, of_version.values()))
 
 
-def test_operations_that_a_kernel_does_not_know_are_left_out(root: Root) -> None:
-    """An old kernel tells of 61 operations of version 4: nothing is said of the later ones."""
+def test_nfs_omits_operations_unknown_to_kernel(root: Root) -> None:
+    """An old kernel reports 61 operations of version 4: the later ones are omitted."""
     collector = Nfs(root=str(root))
     for reading in ("first", "second"):
         root.show(f"nfs/{reading}")
@@ -47,8 +47,8 @@ def test_operations_that_a_kernel_does_not_know_are_left_out(root: Root) -> None
     assert ("nfs4_lookupp", "") not in values
 
 
-def test_traffic_is_that_of_each_mount(root: Root, seconds: Any) -> None:
-    """Counters and rates; a new mount has no rates yet, and other kinds of mounts nothing."""
+def test_nfs_reports_traffic_of_each_mount(root: Root, seconds: Any) -> None:
+    """Counters and rates; a new mount has no rates yet, and other kinds of mounts are skipped."""
     seconds(10)
     first, second = root.twice(Nfs(root=str(root)), "nfs")
     assert {point for name, point in first if name == "nfsio_nread"} == {"/home", "/mnt/old data"}
@@ -59,8 +59,8 @@ def test_traffic_is_that_of_each_mount(root: Root, seconds: Any) -> None:
     assert second["nfsio_nfswrite_bw", "/home"] == 1000
 
 
-def test_bytes_are_sums_and_requests_are_samples(root: Root, seconds: Any) -> None:
-    """What Lustre wrote no line for is 0; rates are over the time between."""
+def test_lustre_reports_bytes_as_sums_and_requests_as_samples(root: Root, seconds: Any) -> None:
+    """Operations without a line are 0; rates cover the time between samples."""
     seconds(10)
     first, second = root.twice(Lustre(root=str(root)), "lustre")
     assert first["lustre_read_bytes", "scratch"] == 3149824
@@ -82,7 +82,7 @@ def test_bytes_are_sums_and_requests_are_samples(root: Root, seconds: Any) -> No
     assert first["lustre_read_bytes", "work-ffff8f3a33333000"] == 2
 
 
-def test_the_old_place_is_known(root: Root, tmp_path: Path) -> None:
+def test_lustre_reads_old_directory(root: Root, tmp_path: Path) -> None:
     """Before 2.12 the files were in /proc."""
     root.show("lustre/first")
     shutil.copytree(
@@ -100,10 +100,10 @@ def test_the_old_place_is_known(root: Root, tmp_path: Path) -> None:
         "open 99999999999999999999 samples [regs]",
     ],
 )
-def test_line_that_is_no_counter_costs_its_own_metrics(
+def test_lustre_omits_metrics_of_invalid_line(
     tmp_path: Path, line: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is logged with file and line, and its metrics are left out: they are not 0."""
+    """It is logged with file and line, and its metrics are omitted: they are not 0."""
     path = "/proc/fs/lustre/llite/a-ffff/stats"
     unpack(f"@ first\n## {path}\nsnapshot_time 1 secs\n{line}\n@ second\n", tmp_path)
     found = reported(Lustre(root=str(tmp_path)).collect(0))

@@ -34,8 +34,8 @@ def command(tmp_path: Path) -> list[str]:
     return [str(program)]
 
 
-def test_an_nvme_disk_reports_everything(command: list[str]) -> None:
-    """Names, units and types as the table declares them; hours become seconds."""
+def test_smartmon_reports_all_metrics_of_nvme_disk(command: list[str]) -> None:
+    """Names, units and types as declared; hours become seconds."""
     collector = Smartmon(command=command)
     messages = [m for m in collector.collect(1) if m.tags["stype-id"] == "/dev/nvme2"]
     values = {m.name: m.value for m in messages}
@@ -49,10 +49,10 @@ def test_an_nvme_disk_reports_everything(command: list[str]) -> None:
     assert len(values) == 14
 
 
-def test_another_disk_reports_what_all_disks_have(
+def test_smartmon_reports_common_metrics_of_other_disk(
     command: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Bits of the exit code that speak of the disk's health are no failure of the program."""
+    """Bits of the exit code for the disk's health are not a failure of the program."""
     values = reported(Smartmon(command=command).collect(1))
     of_sata = {name: value for (name, disk), value in values.items() if disk == "/dev/sda"}
     assert of_sata == {
@@ -60,7 +60,7 @@ def test_another_disk_reports_what_all_disks_have(
     }  # fmt: skip
 
 
-def test_a_disk_that_cannot_be_opened_costs_itself_only(
+def test_smartmon_omits_only_disk_that_cannot_be_opened(
     command: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     collector = Smartmon(command=command)
@@ -74,8 +74,8 @@ def test_a_disk_that_cannot_be_opened_costs_itself_only(
     )
 
 
-def test_sleeping_disks_are_not_woken_up(command: list[str], tmp_path: Path) -> None:
-    """As asked by the options, with the type that the scan found; excluded ones are not asked."""
+def test_smartmon_does_not_wake_sleeping_disk(command: list[str], tmp_path: Path) -> None:
+    """By its options, with the type from the scan; excluded disks are not opened."""
     list(Smartmon(command=command, exclude=["/dev/sd*"]).collect(1))
     assert (tmp_path / "asked").read_text().splitlines() == [
         "--json=c --scan",
@@ -83,7 +83,7 @@ def test_sleeping_disks_are_not_woken_up(command: list[str], tmp_path: Path) -> 
     ]
 
 
-def test_no_smartctl_is_no_such_file() -> None:
+def test_smartmon_raises_enoent_without_smartctl() -> None:
     with pytest.raises(FileNotFoundError):
         list(Smartmon(command=["/nowhere/smartctl"]).collect(1))
     hangs = ["sh", "-c", "sleep 600"]
@@ -100,7 +100,7 @@ def test_no_smartctl_is_no_such_file() -> None:
     ),
     max_leaves=8,
 ).map(lambda value: json.dumps(value).encode())))  # fmt: skip
-def test_any_report_gives_numbers_or_a_named_error(text: bytes) -> None:
+def test_smartmon_gives_numbers_or_dataerror_for_any_report(text: bytes) -> None:
     """No bytes raise anything else, nor give a number that cannot be written."""
     try:
         report = smartmon._decoded(text, smartmon._Report)

@@ -16,7 +16,7 @@ import pytest
 
 from ccpipe.errors import EncodeError
 from ccpipe.node.gather.jobacct import JobacctError, TaskId, TaskPoller, aggregate, create, to_sacct
-from ccpipe.node.gather.jobacct.poller import EnergyReading, Gpus, GpuUsage, TaskSample
+from ccpipe.node.gather.jobacct.poller import EnergyReading, GpuPoller, GpuUsage, TaskSample
 from tests.node.fake_nvml import DRIVER_NOT_LOADED, Card, install
 from tests.node.gather.jobacct.conftest import Table
 
@@ -47,7 +47,7 @@ def pid() -> Iterator[int]:
     process.wait()
 
 
-def test_a_task_is_polled_from_being_added_to_being_removed(poller: TaskPoller, pid: int) -> None:
+def test_poller_polls_task_until_removed(poller: TaskPoller, pid: int) -> None:
     poller.add_task(pid, TaskId(7, 1), poll=True)
     first = poller.stat_task(pid)
     assert first is not None
@@ -64,8 +64,8 @@ def test_a_task_is_polled_from_being_added_to_being_removed(poller: TaskPoller, 
     assert poller.remove_task(pid) is None
 
 
-def test_memory_of_a_task_that_ended_before_its_first_poll_is_unknown(poller: TaskPoller) -> None:
-    """A zombie has none any more, which is no peak of 0; its processor time is still there."""
+def test_memory_is_unknown_of_task_that_ended_before_first_poll(poller: TaskPoller) -> None:
+    """A zombie has no memory left, which is not a peak of 0; its processor time still counts."""
     process = subprocess.Popen(["true"])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     poller.add_task(process.pid, TaskId(7, 1), poll=True)
@@ -76,7 +76,7 @@ def test_memory_of_a_task_that_ended_before_its_first_poll_is_unknown(poller: Ta
     assert not {"mem", "vmem"} & info.usage_in.keys()
 
 
-def test_stat_returns_a_copy(poller: TaskPoller, pid: int) -> None:
+def test_stat_task_returns_copy(poller: TaskPoller, pid: int) -> None:
     poller.add_task(pid, TaskId(0, 0))
     copy = poller.stat_task(pid)
     assert copy is not None
@@ -86,8 +86,8 @@ def test_stat_returns_a_copy(poller: TaskPoller, pid: int) -> None:
     assert (again.usage_in["mem"].max or 0) < 2**50
 
 
-def test_pid_0_is_the_task_that_was_added_last(poller: TaskPoller, pid: int) -> None:
-    """Tasks are added at the front; for ``stat_task`` it is a poll without an answer."""
+def test_remove_task_of_pid_0_removes_last_added(poller: TaskPoller, pid: int) -> None:
+    """Tasks are added at the front; ``stat_task`` of pid 0 polls and returns None."""
     poller.add_task(os.getpid(), TaskId(0, 0))
     poller.add_task(pid, TaskId(1, 0))
     assert poller.stat_task(0) is None
@@ -97,17 +97,17 @@ def test_pid_0_is_the_task_that_was_added_last(poller: TaskPoller, pid: int) -> 
 
 
 @pytest.mark.parametrize("bad", [0, -1])
-def test_what_is_no_process_is_refused(poller: TaskPoller, bad: int) -> None:
+def test_poller_refuses_invalid_pid(poller: TaskPoller, bad: int) -> None:
     with pytest.raises(JobacctError, match="not a process"):
         poller.add_task(bad, TaskId(0, 0))
     with pytest.raises(JobacctError, match="not a container"):
         poller.set_proctrack_container_id(bad)
 
 
-def test_unknown_tasks_are_none_and_known_ones_are_not_added_twice(
+def test_poller_returns_none_for_unknown_task_and_refuses_duplicate(
     poller: TaskPoller, pid: int
 ) -> None:
-    """None stands for Slurm's NULL."""
+    """None corresponds to Slurm's NULL."""
     assert poller.stat_task(pid) is None
     assert poller.remove_task(pid) is None
     poller.add_task(pid, TaskId(0, 0))
@@ -115,7 +115,7 @@ def test_unknown_tasks_are_none_and_known_ones_are_not_added_twice(
         poller.add_task(pid, TaskId(0, 0))
 
 
-def test_before_the_start_and_after_the_end_calls_fail(pid: int) -> None:
+def test_poller_refuses_calls_before_start_and_after_end(pid: int) -> None:
     poller = TaskPoller()
     for _ in range(2):
         with pytest.raises(JobacctError, match="not started"):
@@ -128,7 +128,7 @@ def test_before_the_start_and_after_the_end_calls_fail(pid: int) -> None:
         poller.end_poll()
 
 
-def test_a_second_start_is_logged_and_changes_nothing(
+def test_second_start_poll_is_logged_and_ignored(
     poller: TaskPoller, pid: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     poller.add_task(pid, TaskId(0, 0))
@@ -140,9 +140,7 @@ def test_a_second_start_is_logged_and_changes_nothing(
         TaskPoller().start_poll(-1)
 
 
-def test_nothing_is_polled_before_the_container_is_known(
-    pid: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_poller_polls_nothing_without_container(pid: int, caplog: pytest.LogCaptureFixture) -> None:
     poller = TaskPoller()
     poller.start_poll(0)
     poller.add_task(pid, TaskId(0, 0))
@@ -158,8 +156,8 @@ def test_nothing_is_polled_before_the_container_is_known(
     poller.end_poll()
 
 
-def test_the_thread_polls_and_pauses_while_suspended(pid: int) -> None:
-    """Samples stop with ``suspend_poll`` and go on with ``resume_poll``."""
+def test_poller_thread_pauses_while_suspended(pid: int) -> None:
+    """Samples stop with ``suspend_poll`` and continue with ``resume_poll``."""
     samples: list[TaskSample] = []
     came, went_on = threading.Event(), threading.Event()
 
@@ -187,7 +185,7 @@ def test_the_thread_polls_and_pauses_while_suspended(pid: int) -> None:
 def test_suspended_time_does_not_count(
     pid: int, monkeypatch: pytest.MonkeyPatch, is_whole_step: bool
 ) -> None:
-    """The first utilization afterwards is that of the time that the task ran."""
+    """The first utilization afterwards refers to the time that the task ran."""
     clock = 100.0
     monkeypatch.setattr("ccpipe.node.gather.jobacct.poller.time.monotonic", lambda: clock)
     samples: list[TaskSample] = []
@@ -208,7 +206,7 @@ def test_suspended_time_does_not_count(
         assert samples[-1].values["CPUUtilization"] == pytest.approx(100 * spent / 3)
 
 
-def test_a_suspended_task_is_not_polled(pid: int) -> None:
+def test_suspended_task_is_not_polled(pid: int) -> None:
     samples: list[TaskSample] = []
     with polling(on_poll=samples.extend) as poller:
         poller.add_task(pid, TaskId(0, 0))
@@ -222,7 +220,7 @@ def test_a_suspended_task_is_not_polled(pid: int) -> None:
         assert len(samples) == 1
 
 
-def test_two_threads_do_not_poll_at_once(pid: int) -> None:
+def test_poll_returns_while_other_thread_polls(pid: int) -> None:
     inside, leave, left = threading.Event(), threading.Event(), list[bool]()
 
     def wait(_: list[TaskSample]) -> None:
@@ -240,11 +238,11 @@ def test_two_threads_do_not_poll_at_once(pid: int) -> None:
         thread.join()
 
 
-def test_samples_that_nobody_can_take_cost_no_task(
+def test_tasks_stay_when_samples_cannot_be_stored(
     pid: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(_: list[TaskSample]) -> None:
-        raise EncodeError("no room")
+        raise EncodeError("disk full")
 
     readings = iter([EnergyReading(100, 40), EnergyReading(105, 50)])
     with polling(on_poll=refuse, energy=readings.__next__) as poller:
@@ -253,13 +251,11 @@ def test_samples_that_nobody_can_take_cost_no_task(
         assert info is not None
         assert info.usage_in["energy"].per_node == {2: 5}
         assert info.usage_out["energy"].total == 50
-        assert "no room" in caplog.text
+        assert "disk full" in caplog.text
 
 
-def test_processes_may_belong_to_a_task_that_they_do_not_descend_from(
-    poller: TaskPoller, pid: int
-) -> None:
-    with pytest.raises(JobacctError, match="no task"):
+def test_set_processes_adds_processes_of_other_parents(poller: TaskPoller, pid: int) -> None:
+    with pytest.raises(JobacctError, match="not a task"):
         poller.set_processes(pid, [pid])
     with subprocess.Popen([sys.executable, "-c", SLEEP]) as other:
         poller.add_task(pid, TaskId(0, 0))
@@ -269,7 +265,7 @@ def test_processes_may_belong_to_a_task_that_they_do_not_descend_from(
         other.kill()
 
 
-def test_a_task_that_ended_may_be_removed_without_a_poll(poller: TaskPoller, pid: int) -> None:
+def test_remove_task_works_without_poll_after_end(poller: TaskPoller, pid: int) -> None:
     poller.add_task(pid, TaskId(0, 0))
     info = poller.remove_task(pid, poll=False)
     assert info is not None
@@ -291,32 +287,32 @@ def card(number: int, *processes: tuple[int, int, int]) -> Card:
     return Card(f"00000000:{number:02}:00.0", f"GPU-{number}", answers)
 
 
-def test_without_a_driver_nothing_is_loaded(tmp_path: Path) -> None:
+def test_gpus_load_nothing_without_driver(tmp_path: Path) -> None:
     before = "pynvml" in sys.modules
-    assert Gpus(root=str(tmp_path)).poll() is None
+    assert GpuPoller(root=str(tmp_path)).poll() is None
     assert ("pynvml" in sys.modules) is before
 
 
-def test_a_process_is_added_up_over_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_sum_process_over_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, tmp_path, card(1, (10, 3, 40)), card(2, (10, 2, 90), (11, 1, 5)))
-    assert Gpus(root=str(tmp_path)).poll() == {
+    assert GpuPoller(root=str(tmp_path)).poll() == {
         10: GpuUsage(5 * GIBIBYTE, 130.0),
         11: GpuUsage(GIBIBYTE, 5.0),
     }
 
 
-def test_a_driver_that_does_not_answer_says_nothing(
+def test_gpus_return_none_when_driver_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = install(monkeypatch, tmp_path, card(1, (10, 3, 40)))
     library.init = DRIVER_NOT_LOADED
-    gpus = Gpus(root=str(tmp_path))
+    gpus = GpuPoller(root=str(tmp_path))
     assert gpus.poll() is None
     library.init = 0
     assert gpus.poll() == {10: GpuUsage(3 * GIBIBYTE, 40.0)}
 
 
-def test_a_task_has_the_gpus_of_its_processes(
+def test_task_has_gpu_usage_of_its_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = install(

@@ -1,4 +1,4 @@
-"""Process trees of tasks: real ones, and captured tables of what is hard to bring about."""
+"""Process trees of tasks: real ones, and captured tables of rare cases."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ def spawn() -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
         process.communicate()
 
 
-def test_a_task_is_its_process_and_all_descendants(table: Table) -> None:
+def test_task_includes_all_descendants(table: Table) -> None:
     for pid, ppid in ((1, 0), (10, 1), (11, 10), (12, 11), (20, 1), (21, 20)):
         table.put(pid, ppid, own=pid, rss=1)
     usage = table.tree().poll([10, 20])
@@ -47,7 +47,7 @@ def test_a_task_is_its_process_and_all_descendants(table: Table) -> None:
     assert usage[10].resident == 3 * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_a_child_that_was_waited_for_counts_once(table: Table) -> None:
+def test_reaped_child_counts_once(table: Table) -> None:
     tree = table.tree()
     table.put(10, 1, own=5)
     table.put(11, 10, own=100)
@@ -57,8 +57,8 @@ def test_a_child_that_was_waited_for_counts_once(table: Table) -> None:
     assert tree.poll([10])[10].user == round(108 * TICK * 1000)
 
 
-def test_a_child_that_nobody_waited_for_stays_counted(table: Table) -> None:
-    """As where the parent ignores SIGCHLD, or ended before its child did."""
+def test_child_that_was_not_reaped_stays_counted(table: Table) -> None:
+    """The parent ignores SIGCHLD, or ended before its child."""
     tree = table.tree()
     table.put(10, 1, own=5, read=100)
     table.put(11, 10, own=100, read=1000)
@@ -70,8 +70,8 @@ def test_a_child_that_nobody_waited_for_stays_counted(table: Table) -> None:
         assert usage.io == (1100, 1100)
 
 
-def test_generations_that_end_between_two_polls_stay_counted(table: Table) -> None:
-    """The child's time goes to the parent, and both to the grandparent."""
+def test_generations_that_end_between_polls_stay_counted(table: Table) -> None:
+    """The child's time is added to the parent, and both to the grandparent."""
     tree = table.tree()
     table.put(10, 1, own=1)
     table.put(11, 10, own=20)
@@ -83,8 +83,8 @@ def test_generations_that_end_between_two_polls_stay_counted(table: Table) -> No
     assert tree.poll([10])[10].user == round(321 * TICK * 1000)
 
 
-def test_a_process_stays_with_its_task_when_its_parent_ends(table: Table) -> None:
-    """It belongs to init then; Slurm loses it."""
+def test_process_stays_in_task_when_parent_ends(table: Table) -> None:
+    """Its parent is then init; Slurm loses it."""
     tree = table.tree()
     table.put(1, 0)
     table.put(10, 1, own=1)
@@ -99,7 +99,7 @@ def test_a_process_stays_with_its_task_when_its_parent_ends(table: Table) -> Non
     assert set(usage.pids) == {10, 12}
 
 
-def test_a_number_that_is_used_again_is_another_process(table: Table) -> None:
+def test_reused_pid_is_another_process(table: Table) -> None:
     tree = table.tree()
     table.put(10, 1, own=5)
     table.put(11, 10, own=7)
@@ -110,7 +110,7 @@ def test_a_number_that_is_used_again_is_another_process(table: Table) -> None:
     assert 10 not in tree.poll([10])
 
 
-def test_a_task_keeps_running_without_its_first_process(table: Table) -> None:
+def test_task_continues_without_its_first_process(table: Table) -> None:
     """Its time stays counted, and its children still belong to the task."""
     tree = table.tree()
     table.put(10, 1, own=50)
@@ -121,7 +121,7 @@ def test_a_task_keeps_running_without_its_first_process(table: Table) -> None:
     assert tree.poll([10])[10].user == round(59 * TICK * 1000)
 
 
-def test_what_may_not_be_read_is_unknown(table: Table) -> None:
+def test_unreadable_io_is_unknown(table: Table) -> None:
     """A process of another user has a ``stat`` and no ``io``."""
     table.put(10, 1, own=5)
     assert table.tree().poll([10])[10].io is None
@@ -129,7 +129,7 @@ def test_what_may_not_be_read_is_unknown(table: Table) -> None:
     assert table.tree().poll([10])[10].io == (5, 5)
 
 
-def test_a_circle_of_parents_ends(table: Table) -> None:
+def test_cycle_of_parents_is_detected(table: Table) -> None:
     table.put(30, 31)
     table.put(31, 30)
     table.put(32, 32)
@@ -137,7 +137,7 @@ def test_a_circle_of_parents_ends(table: Table) -> None:
     assert table.tree().poll([10])[10].pids == (10,)
 
 
-def test_ten_thousand_processes_cost_no_task(table: Table) -> None:
+def test_ten_thousand_processes_lose_no_task(table: Table) -> None:
     for task in range(100):
         table.put(1000 + task, 1, own=task)
     for child in range(9900):
@@ -149,7 +149,7 @@ def test_ten_thousand_processes_cost_no_task(table: Table) -> None:
     assert sum(len(one.pids) for one in usage.values()) == 9998
 
 
-def test_processes_that_end_at_once_are_counted(
+def test_short_lived_processes_are_counted(
     spawn: Callable[..., "subprocess.Popen[bytes]"],
 ) -> None:
     """200 of them between two polls: the kernel adds them to their parent."""
@@ -176,7 +176,7 @@ def test_processes_that_end_at_once_are_counted(
     assert (usage.user + usage.system) / 1000 == pytest.approx(theirs, abs=0.1)
 
 
-def test_figures_are_those_of_psutil(spawn: Callable[..., "subprocess.Popen[bytes]"]) -> None:
+def test_usage_equals_psutil(spawn: Callable[..., "subprocess.Popen[bytes]"]) -> None:
     """Memory, addresses and bytes of a real tree, through fork and exec."""
     code = (
         "import subprocess, sys, time\n"
@@ -199,7 +199,7 @@ def test_figures_are_those_of_psutil(spawn: Callable[..., "subprocess.Popen[byte
     assert (usage.user + usage.system) / 1000 >= 0.25
 
 
-def test_shared_memory_counts_once_as_proportional_set_size(
+def test_pss_counts_shared_memory_once(
     spawn: Callable[..., "subprocess.Popen[bytes]"],
 ) -> None:
     """Three processes share 40 MB."""
@@ -223,7 +223,7 @@ def test_shared_memory_counts_once_as_proportional_set_size(
     assert pss < plain
 
 
-def test_nothing_fails_while_processes_vanish() -> None:
+def test_poll_survives_vanishing_processes() -> None:
     """A poll in the middle of a burst of forks raises nothing and keeps the task."""
     code = (
         "import os, signal\n"
@@ -244,7 +244,7 @@ def test_nothing_fails_while_processes_vanish() -> None:
         process.wait()
 
 
-def test_the_frequency_is_that_of_the_processor_it_runs_on(table: Table) -> None:
+def test_frequency_is_of_processor_that_ran_task(table: Table) -> None:
     """Weighted by the time between two polls; known before any time was used."""
     (table.root / "proc/cpuinfo").write_text("processor : 0\ncpu MHz : 2000\n")
     tree = table.tree()
@@ -258,8 +258,8 @@ def test_the_frequency_is_that_of_the_processor_it_runs_on(table: Table) -> None
     assert tree.frequency(11) is None
 
 
-def test_cpufreq_comes_first_and_cpuinfo_is_turned_into_kilohertz(tmp_path: Path) -> None:
-    """Of what the kernel has; a refresh reads again."""
+def test_frequencies_prefer_cpufreq_and_convert_cpuinfo_to_kilohertz(tmp_path: Path) -> None:
+    """A refresh reads again."""
     directory = tmp_path / "sys/devices/system/cpu/cpu1/cpufreq"
     directory.mkdir(parents=True)
     (directory / "scaling_cur_freq").write_text("1800000\n")
@@ -278,8 +278,8 @@ def test_cpufreq_comes_first_and_cpuinfo_is_turned_into_kilohertz(tmp_path: Path
     assert found.of(0) == 1_000_500
 
 
-def test_a_machine_that_reports_none_has_0(tmp_path: Path) -> None:
-    """Such as one of ARM without cpufreq."""
+def test_frequency_is_0_when_not_reported(tmp_path: Path) -> None:
+    """Such as on ARM without cpufreq."""
     assert Frequencies(str(tmp_path)).of(0) == 0
 
 
@@ -301,7 +301,7 @@ def _version_2(root: Path, directory: str = V2) -> Path:
     return path
 
 
-def test_version_1_as_slurm_made_it(tmp_path: Path) -> None:
+def test_cgroup_version_1_as_slurm_made_it(tmp_path: Path) -> None:
     """Memory without the page cache, addresses with it."""
     unpack_snapshot(tmp_path)
     (tmp_path / "proc/4673").mkdir(parents=True)
@@ -314,21 +314,21 @@ def test_version_1_as_slurm_made_it(tmp_path: Path) -> None:
     )
 
 
-def test_version_2(tmp_path: Path) -> None:
+def test_cgroup_version_2_is_read(tmp_path: Path) -> None:
     _version_2(tmp_path)
     group = TaskCgroup.of(77, root=str(tmp_path))
     assert group is not None
     assert group.read() == CgroupUsage(4500, 2, 1_000_000, 3_000_000, None, 7)
 
 
-def test_a_group_of_more_than_the_task_is_none(tmp_path: Path) -> None:
+def test_cgroup_of_more_than_task_is_ignored(tmp_path: Path) -> None:
     _version_2(tmp_path, "user.slice/user-1000.slice/session-1.scope")
     assert TaskCgroup.of(77, root=str(tmp_path)) is None
     assert TaskCgroup.of(78, root=str(tmp_path)) is None
 
 
-def test_a_group_that_is_gone_is_none_and_a_bad_file_an_error(tmp_path: Path) -> None:
-    """The task ended; or the file is not the kernel's."""
+def test_cgroup_returns_none_when_missing_and_raises_for_invalid_file(tmp_path: Path) -> None:
+    """The task ended, or the file is not the kernel's."""
     path = _version_2(tmp_path)
     group = TaskCgroup.of(77, root=str(tmp_path))
     assert group is not None

@@ -1,10 +1,9 @@
-"""The cards of the node, of every vendor, as Sonar reports them.
+"""The GPUs of the node, of every vendor, as Sonar reports them.
 
-Numbers of cards are those of their vendor, so that two cards may have the same one. Where a card of
-NVIDIA is cut up (MIG), the processes on its parts count for the card: Sonar knows no parts. A card
-of AMD is named by its ``unique_id``; one without, by node and address. Of a process, the kernel
-reports the memory of AMD's cards that it holds, and no utilisation. ``memory_util`` is the share of
-the memory that is in use, as the specification has it.
+GPUs are numbered per vendor, so two GPUs may have the same number. Processes on a MIG instance are
+counted for its GPU, as Sonar has no instances. AMD GPUs are named by their ``unique_id``, or by
+node and address without one. For their processes the kernel reports memory, but no utilisation.
+``memory_util`` is the share of the memory that is in use, as specified.
 
 Source: Sonar JSON format output specification, *SampleGpu*, *SampleProcessGpu*, *SysinfoGpuCard*.
 """
@@ -16,31 +15,31 @@ from pathlib import Path
 from typing import Any
 
 from ccpipe.formats.sonar import UNSET, ExtendedUint, SampleGpu, SampleProcessGpu, SysinfoGpuCard
-from ccpipe.node.collectors.gpu.amd_gpu import cards, load, sensors
+from ccpipe.node.collectors.gpu.amd_gpu import directories, load, sensors
 from ccpipe.node.collectors.gpu.nvidia import LIMITS, STATE, parts
 from ccpipe.node.collectors.sonar.envelope import Errors, readable
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.nvml import Driver, supported
 
 
-class Cards:
-    """The cards of one node."""
+class Gpus:
+    """The GPUs of one node."""
 
     def __init__(self, *, node: str, root: str = "/") -> None:
-        self._makes = (NvidiaCards(root=root), AmdCards(node=node, root=root))
+        self._vendors = (NvidiaGpus(root=root), AmdGpus(node=node, root=root))
 
     def sample(self, errors: Errors) -> tuple[list[SampleGpu], dict[int, list[SampleProcessGpu]]]:
         gpus: list[SampleGpu] = []
         processes: dict[int, list[SampleProcessGpu]] = {}
-        for make in self._makes:
-            of_make, uses = make.sample(errors)
-            gpus += of_make
+        for vendor in self._vendors:
+            found, uses = vendor.sample(errors)
+            gpus += found
             for pid, own in uses.items():
                 processes.setdefault(pid, []).extend(own)
         return gpus, processes
 
     def describe(self, errors: Errors) -> list[SysinfoGpuCard]:
-        return [card for make in self._makes for card in make.describe(errors)]
+        return [gpu for vendor in self._vendors for gpu in vendor.describe(errors)]
 
 
 _MODES = ("Default", "Exclusive_Thread", "Prohibited", "Exclusive_Process")
@@ -52,54 +51,55 @@ _LISTS = ("Compute", "Graphics")
 _FAILING = 1  # "generic failure"
 
 
-class NvidiaCards:
-    """The cards of one node."""
+class NvidiaGpus:
+    """The NVIDIA GPUs of one node."""
 
     def __init__(self, *, root: str = "/") -> None:
         self._driver = Driver(root)
         self._uuids: dict[int, str] = {}
-        self._last_sample: dict[str, int] = {}  # microseconds of the driver's clock, by card
+        self._last_sample: dict[str, int] = {}  # microseconds of the driver's clock, by GPU
 
     def sample(self, errors: Errors) -> tuple[list[SampleGpu], dict[int, list[SampleProcessGpu]]]:
-        """Return what cards and processes do; a lost card is failing, by the UUID that it had."""
+        """Return the use of GPUs by all and by process; a lost GPU is failing, by its last UUID."""
         gpus: list[SampleGpu] = []
         processes: dict[int, list[SampleProcessGpu]] = {}
         for nvml, index in self._indices(errors):
             try:
-                card = nvml.nvmlDeviceGetHandleByIndex(index)
-                self._uuids[index] = uuid = nvml.nvmlDeviceGetUUID(card)
-                gpu, total = _nvidia_gpu(nvml, card, index, uuid)
-                for pid, use in self._uses(nvml, card, gpu, total):
+                handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                self._uuids[index] = uuid = nvml.nvmlDeviceGetUUID(handle)
+                gpu, total = _nvidia_gpu(nvml, handle, index, uuid)
+                for pid, use in self._uses(nvml, handle, gpu, total):
                     processes.setdefault(pid, []).append(use)
                 gpus.append(gpu)
             except nvml.NVMLError as error:
-                errors.note(f"NVIDIA card {index}: {error}")
+                errors.note(f"NVIDIA GPU {index}: {error}")
                 known = self._uuids.get(index, "")
                 if known and known not in {gpu.uuid for gpu in gpus}:
                     gpus.append(SampleGpu(index=index, uuid=known, failing=_FAILING))
         return gpus, processes
 
     def describe(self, errors: Errors) -> list[SysinfoGpuCard]:
-        cards: list[SysinfoGpuCard] = []
+        described: list[SysinfoGpuCard] = []
         for nvml, index in self._indices(errors):
             try:
-                cards.append(_nvidia_card(nvml, nvml.nvmlDeviceGetHandleByIndex(index), index))
+                handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                described.append(_describe_nvidia(nvml, handle, index))
             except nvml.NVMLError as error:
-                errors.note(f"NVIDIA card {index}: {error}")
-        return cards
+                errors.note(f"NVIDIA GPU {index}: {error}")
+        return described
 
     def _indices(self, errors: Errors) -> Iterator[tuple[Any, int]]:
         nvml, count = None, 0
         with errors.noted(), contextlib.suppress(FileNotFoundError):
-            nvml, count = self._driver.cards()
+            nvml, count = self._driver.gpus()
         for index in range(count):
             yield nvml, index
 
     def _uses(
-        self, nvml: Any, card: Any, gpu: SampleGpu, total: int
+        self, nvml: Any, handle: Any, gpu: SampleGpu, total: int
     ) -> Iterator[tuple[int, SampleProcessGpu]]:
-        memory = _memory_of_processes(nvml, card)
-        shares = self._shares(nvml, card, gpu.uuid)
+        memory = _memory_of_processes(nvml, handle)
+        shares = self._shares(nvml, handle, gpu.uuid)
         for pid in sorted(memory.keys() | shares.keys()):
             used = memory.get(pid, 0)
             yield (
@@ -113,10 +113,10 @@ class NvidiaCards:
                 ),
             )
 
-    def _shares(self, nvml: Any, card: Any, uuid: str) -> dict[int, float]:
-        """Return the mean percentage of the card that processes used since it was last asked."""
+    def _shares(self, nvml: Any, handle: Any, uuid: str) -> dict[int, float]:
+        """Return the mean percentage of the GPU that processes used since the last call."""
         try:
-            samples = nvml.nvmlDeviceGetProcessUtilization(card, self._last_sample.get(uuid, 0))
+            samples = nvml.nvmlDeviceGetProcessUtilization(handle, self._last_sample.get(uuid, 0))
         except nvml.NVMLError:
             return {}  # it was not used, or it does not report this, as with MIG
         shares: dict[int, list[int]] = {}
@@ -127,10 +127,10 @@ class NvidiaCards:
         return {pid: round(sum(seen) / len(seen), 1) for pid, seen in shares.items()}
 
 
-def _nvidia_gpu(nvml: Any, card: Any, index: int, uuid: str) -> tuple[SampleGpu, int]:
-    """Return what a card does, and its memory in KiB; raises NVMLError if it is lost."""
-    values = {name: value for reading in STATE for name, value in supported(nvml, reading, card)}
-    mode = _asked(nvml, "ComputeMode", card)
+def _nvidia_gpu(nvml: Any, handle: Any, index: int, uuid: str) -> tuple[SampleGpu, int]:
+    """Return a GPU's sample, and its memory in KiB; raises NVMLError if it is lost."""
+    values = {name: value for reading in STATE for name, value in supported(nvml, reading, handle)}
+    mode = _query(nvml, "ComputeMode", handle)
     total, used = values.get("nv_fb_mem_total", 0), values.get("nv_fb_mem_used", 0)
     state = values.get("nv_perf_state")
     gpu = SampleGpu(
@@ -151,19 +151,19 @@ def _nvidia_gpu(nvml: Any, card: Any, index: int, uuid: str) -> tuple[SampleGpu,
     return gpu, int(total * 1024)
 
 
-def _nvidia_card(nvml: Any, card: Any, index: int) -> SysinfoGpuCard:
-    values = {name: value for reading in LIMITS for name, value in supported(nvml, reading, card)}
-    minimum, maximum = _asked(nvml, "PowerManagementLimitConstraints", card) or (0, 0)
-    architecture = _asked(nvml, "Architecture", card) or 0
+def _describe_nvidia(nvml: Any, handle: Any, index: int) -> SysinfoGpuCard:
+    values = {name: value for reading in LIMITS for name, value in supported(nvml, reading, handle)}
+    minimum, maximum = _query(nvml, "PowerManagementLimitConstraints", handle) or (0, 0)
+    architecture = _query(nvml, "Architecture", handle) or 0
     return SysinfoGpuCard(
         index=index,
-        uuid=nvml.nvmlDeviceGetUUID(card),
-        address=nvml.nvmlDeviceGetPciInfo(card).busId,
+        uuid=nvml.nvmlDeviceGetUUID(handle),
+        address=nvml.nvmlDeviceGetPciInfo(handle).busId,
         manufacturer="NVIDIA",
-        model=_asked(nvml, "Name", card) or "",
+        model=_query(nvml, "Name", handle) or "",
         architecture=_ARCHITECTURES.get(architecture, ""),
         driver=nvml.nvmlSystemGetDriverVersion(),
-        firmware=_asked(nvml, "VbiosVersion", card) or "",
+        firmware=_query(nvml, "VbiosVersion", handle) or "",
         memory=int(values.get("nv_fb_mem_total", 0) * 1024),
         power_limit=round(values.get("nv_power_max_limit", 0)),
         max_power_limit=maximum // 1000,
@@ -173,22 +173,22 @@ def _nvidia_card(nvml: Any, card: Any, index: int) -> SysinfoGpuCard:
     )
 
 
-def _asked(nvml: Any, what: str, card: Any) -> Any:
-    """Return one answer; None if the card does not know what is asked."""
+def _query(nvml: Any, what: str, handle: Any) -> Any:
+    """Return one value; None if the GPU does not support it."""
     try:
-        return getattr(nvml, f"nvmlDeviceGet{what}")(card)
+        return getattr(nvml, f"nvmlDeviceGet{what}")(handle)
     except nvml.NVMLError as error:
         if error.value == nvml.NVML_ERROR_GPU_IS_LOST:
             raise
         return None
 
 
-def _memory_of_processes(nvml: Any, card: Any) -> dict[int, int]:
+def _memory_of_processes(nvml: Any, handle: Any) -> dict[int, int]:
     memory: dict[int, int] = {}
-    for part in list(parts(nvml, card)) or [card]:
+    for part in list(parts(nvml, handle)) or [handle]:
         held: dict[int, int] = {}
         for kind in _LISTS:  # one that computes and draws is in both
-            for process in _asked(nvml, f"{kind}RunningProcesses", part) or ():
+            for process in _query(nvml, f"{kind}RunningProcesses", part) or ():
                 bytes_used = process.usedGpuMemory or 0
                 held[process.pid] = max(held.get(process.pid, 0), bytes_used // 1024)
         for pid, used in held.items():
@@ -199,8 +199,8 @@ def _memory_of_processes(nvml: Any, card: Any) -> dict[int, int]:
 _LEVEL = re.compile(r"\d+: (\d{1,6})Mhz", re.ASCII | re.IGNORECASE)
 
 
-class AmdCards:
-    """The cards of one node, whose name stands for a ``unique_id`` that is missing."""
+class AmdGpus:
+    """The AMD GPUs of one node; its name replaces a missing ``unique_id``."""
 
     def __init__(self, *, node: str, root: str = "/") -> None:
         self._node = node
@@ -210,13 +210,13 @@ class AmdCards:
     def sample(self, errors: Errors) -> tuple[list[SampleGpu], dict[int, list[SampleProcessGpu]]]:
         gpus = []
         processes: dict[int, list[SampleProcessGpu]] = {}
-        held = self._held(errors)
-        for index, (address, device) in enumerate(self._cards(errors).items()):
+        memory = self._memory_by_process(errors)
+        for index, (address, device) in enumerate(self._directories(errors).items()):
             uuid = self._uuid(device, address)
             values = dict([*load(device, errors.noted), *sensors(device, errors.noted)])
             gpus.append(_amd_gpu(index, uuid, values))
             total = values.get("rocm_mem_total", 0) * 2**20
-            for pid, used in held.get(address, {}).items():
+            for pid, used in memory.get(address, {}).items():
                 share = round(100 * used / total, 1) if total else 0.0
                 use = SampleProcessGpu(
                     index=index, uuid=uuid, gpu_memory=used // 1024, gpu_memory_util=share
@@ -226,20 +226,20 @@ class AmdCards:
 
     def describe(self, errors: Errors) -> list[SysinfoGpuCard]:
         described = []
-        for index, (address, device) in enumerate(self._cards(errors).items()):
+        for index, (address, device) in enumerate(self._directories(errors).items()):
             with errors.noted():
-                described.append(self._card(index, address, device))
+                described.append(self._describe(index, address, device))
         return described
 
-    def _cards(self, errors: Errors) -> dict[str, Path]:
+    def _directories(self, errors: Errors) -> dict[str, Path]:
         with errors.noted(), contextlib.suppress(FileNotFoundError):
-            return cards(self._root)
+            return directories(self._root)
         return {}
 
     def _uuid(self, device: Path, address: str) -> str:
         return _text(device / "unique_id") or f"{self._node}/{address}"
 
-    def _card(self, index: int, address: str, device: Path) -> SysinfoGpuCard:
+    def _describe(self, index: int, address: str, device: Path) -> SysinfoGpuCard:
         limits = {
             limit: max([0, *filter(None, map(proc.number, device.glob(f"hwmon/hwmon*/{limit}")))])
             for limit in ("power1_cap", "power1_cap_max", "power1_cap_min")
@@ -260,8 +260,8 @@ class AmdCards:
             max_memory_clock=_highest(device / "pp_dpm_mclk"),
         )
 
-    def _held(self, errors: Errors) -> dict[str, dict[int, int]]:
-        held: dict[str, dict[int, int]] = {}
+    def _memory_by_process(self, errors: Errors) -> dict[str, dict[int, int]]:
+        memory: dict[str, dict[int, int]] = {}
         with errors.noted(), contextlib.suppress(FileNotFoundError):
             addresses = dict(self._addresses())
             for pid in proc.names(self._kfd / "proc", "[0-9]*"):
@@ -269,21 +269,21 @@ class AmdCards:
                     address = addresses.get(file.name.removeprefix("vram_"))
                     used = proc.counter(file)
                     if address is not None and used:
-                        held.setdefault(address, {})[int(pid)] = used
-        return held
+                        memory.setdefault(address, {})[int(pid)] = used
+        return memory
 
     def _addresses(self) -> Iterator[tuple[str, str]]:
-        """Yield the addresses of cards by the number that the driver's compute side gives them."""
+        """Yield the numbers of GPUs in the compute driver (KFD), with their addresses."""
         for node in proc.names(self._kfd / "topology/nodes", "[0-9]*"):
             directory = self._kfd / "topology/nodes" / node
             number = proc.word(directory / "gpu_id")
-            if number and number != "0":  # that of a processor
+            if number and number != "0":  # 0: a processor
                 pairs = (line.split() for _, line in proc.lines(directory / "properties"))
                 known = {pair[0]: pair[1] for pair in pairs if len(pair) == 2}  # noqa: PLR2004
                 names = ("domain", "location_id")
                 words = [known.get(name, "0") for name in names]
-                domain, place = proc.counters(str(directory / "properties"), words, minimum=2)
-                bus, slot, function = place >> 8 & 0xFF, place >> 3 & 0x1F, place & 7
+                domain, location = proc.counters(str(directory / "properties"), words, minimum=2)
+                bus, slot, function = location >> 8 & 0xFF, location >> 3 & 0x1F, location & 7
                 yield number, f"{domain:08X}:{bus:02X}:{slot:02X}.{function}"
 
 
@@ -308,7 +308,7 @@ def _amd_gpu(index: int, uuid: str, values: dict[str, float]) -> SampleGpu:
 
 
 def _highest(path: Path) -> int:
-    """Return the highest clock that a card can be set to, in MHz; 0 if it is unknown."""
+    """Return the highest clock that a GPU can be set to, in MHz; 0 if unknown."""
     return max(map(int, _LEVEL.findall(proc.word(path) or "")), default=0)
 
 

@@ -110,8 +110,8 @@ def _run(words: list[str], interrupt: object) -> None:
     else:
         from ccpipe.cli.app import run
 
-        signal.signal(signal.SIGINT, interrupt)  # type: ignore[arg-type] # of getsignal()
-        run(words)
+        # type: of getsignal()
+        run(words, lambda: signal.signal(signal.SIGINT, interrupt))  # type: ignore[arg-type]
 
 
 def print_commands() -> None:

@@ -1,8 +1,10 @@
 """The cyclopts app with all subcommands, its errors in our words, and the log on stderr."""
 
 import difflib
+import inspect
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,23 +51,34 @@ for _name in COMMANDS:
     )
 
 
-def run(words: list[str]) -> None:
-    """Run a subcommand; raises UsageError if the words do not fit it."""
+def run(words: list[str], begin: Callable[[], object]) -> None:
+    """Run a subcommand; raises UsageError if the words do not fit it.
+
+    `begin` is called when its modules have been imported: an exception raised by a signal handler
+    during an import can get lost in a callback of the import system.
+    """
     try:
         if words[-1] in HELP_FLAGS and not app.parse_commands(words[:-1])[2]:
             app.help_print(words[:-1])  # cyclopts would load what colours its own help
             return
         start_logging()
-        if any(not word or word.endswith("=") for word in words):
-            _refuse_empty_paths(words)
-        app(words, exit_on_error=False, print_error=False)
+        command, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         raise UsageError(_explain(error)) from None
+    if any(not word or word.endswith("=") for word in words):
+        _refuse_empty_paths(bound)
+    if inspect.iscoroutinefunction(command):
+        import asyncio
+
+        begin()
+        asyncio.run(command(*bound.args, **bound.kwargs))
+    else:
+        begin()
+        command(*bound.args, **bound.kwargs)
 
 
-def _refuse_empty_paths(words: list[str]) -> None:
+def _refuse_empty_paths(bound: inspect.BoundArguments) -> None:
     """Raise UsageError for ``--dir "$UNSET"``: an empty path would be the current directory."""
-    _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
     given = list(bound.arguments.values())
     for value in given:
         if value == Path():

@@ -198,6 +198,34 @@ def test_ctrl_c_at_any_time_ends_command_without_traceback(tmp_path: Path) -> No
         assert b"Traceback" not in errors, errors.decode()
 
 
+WATCHED = """
+import signal, sys
+import ccpipe.cli
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            print("imported:", name)
+
+sys.meta_path.insert(0, Watch())
+ccpipe.cli.main()
+"""
+
+
+@pytest.mark.parametrize(
+    "words", ["bridge --for 0s {}/recipe.toml", "tail --for 0s", "publish --once --dry-run"]
+)
+def test_command_imports_nothing_while_ctrl_c_raises(tmp_path: Path, words: str) -> None:
+    """KeyboardInterrupt inside of an import can get lost in a callback of the import system."""
+    (tmp_path / "recipe.toml").write_text('[source]\nuse = "nats"\n[sink]\nuse = "null"\n')
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, *words.format(tmp_path).split()],
+        capture_output=True, env=environment(), check=False,
+    )  # fmt: skip
+    assert b"Traceback" not in done.stderr
+    assert b"imported:" not in done.stdout
+
+
 @pytest.mark.parametrize(
     ("word", "unwanted"),
     [

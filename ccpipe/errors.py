@@ -126,20 +126,24 @@ def system_reason(error: OSError) -> str:
 def create_reason(error: OSError) -> str:
     """Return why a directory cannot be created; a file may have its name."""
     is_blocked = isinstance(error, FileExistsError | NotADirectoryError)
-    return "not a directory" if is_blocked else error.strerror or str(error)
+    return "not a directory" if is_blocked else system_reason(error)
 
 
 def suggestion(word: str, known: Iterable[str], otherwise: str = "") -> str:
     """Return ``did you mean 'x'?`` for a known word that is similar; else all that are known."""
-    import difflib
-
     words = list(known)
-    close = difflib.get_close_matches(word, words, n=1)
-    return f"did you mean {close[0]!r}?" if close else otherwise or f"known are {', '.join(words)}"
+    return _did_you_mean(word, words) or otherwise or f"known are {', '.join(words)}"
 
 
 def invalid_choice(value: str, choices: Iterable[str]) -> str:
     """Return the error message for a value that is not one of `choices`."""
     words = list(map(str, choices))
-    hint = suggestion(value, words, " ").strip()
-    return f"invalid value {value!r}{f'; {hint}' if hint else ''} (one of {', '.join(words)})"
+    hint = _did_you_mean(value, words)
+    return f"invalid value {value!r}{hint and f'; {hint}'} (one of {', '.join(words)})"
+
+
+def _did_you_mean(word: str, known: list[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else ""

@@ -110,7 +110,7 @@ def _run(words: list[str], interrupt: object) -> None:
     else:
         from ccpipe.cli.app import run
 
-        # type: of getsignal()
+        # mypy does not know what getsignal() returns
         run(words, lambda: signal.signal(signal.SIGINT, interrupt))  # type: ignore[arg-type]
 
 

@@ -1,15 +1,14 @@
 """``ccpipe auth``: permissions on the broker."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from cyclopts import App
 
 from ccpipe.bus.nats.accounts import ROLES, ensure_domains, ensure_keys, write_site
-from ccpipe.cli.console.options import Nodes, SiteOptions
+from ccpipe.cli.console.options import Nodes, SiteOptions, expand_nodes
 from ccpipe.cli.console.output import Output, print_json, print_table
-from ccpipe.errors import CreateError, DataError, UsageError, create_reason
-from ccpipe.formats.nodelist import compress, expand
+from ccpipe.errors import CreateError, UsageError, create_reason
+from ccpipe.formats.nodelist import compress
 from ccpipe.terminal import note
 
 auth = App(
@@ -64,7 +63,7 @@ def init(
     """
     cluster = where.site().cluster
     names = {
-        "node": _nodes(node or ()),
+        "node": [name for text in node or () for name in expand_nodes(text)],
         "bridge": bridge or ["bridge"],
         "operator": operator or ["operator"],
         "viewer": viewer or ["viewer"],
@@ -89,13 +88,6 @@ def init(
     print_table(rows, ["ROLE", "WHO", "SEEDS"])
     broker, site = directory / "nats.conf", directory / "ccpipe.toml"
     note(f"{broker} is for the broker, {site} for nodes and bridges")
-
-
-def _nodes(lists: Iterable[str]) -> list[str]:
-    try:
-        return [name for text in lists for name in expand(text)]
-    except DataError as error:
-        raise UsageError(f"--node: {error}") from None
 
 
 def _seed(directory: Path, role: str, name: str = "") -> Path:

@@ -14,7 +14,8 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from cyclopts import Parameter
 
-from ccpipe.errors import ConfigError, MissingInputError, UsageError
+from ccpipe.errors import ConfigError, DataError, MissingInputError, UsageError
+from ccpipe.formats.nodelist import expand
 
 if TYPE_CHECKING:
     from ccpipe.config import Duration, Interval, Site
@@ -32,6 +33,14 @@ Nodes = Annotated[
 ]
 
 MAX_PORT = 65535
+
+
+def expand_nodes(text: str) -> list[str]:
+    """Return the names of a value of ``--node``; raises UsageError if it is not a node list."""
+    try:
+        return expand(text)
+    except DataError as error:
+        raise UsageError(f"--node {text}: {error}") from None
 
 
 @Parameter(name="*")

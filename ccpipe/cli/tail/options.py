@@ -9,9 +9,8 @@ from typing import Annotated, Literal, get_args
 
 from cyclopts import Parameter
 
-from ccpipe.cli.console.options import ExitAfter, Lenient, LoginOptions, On, seconds
-from ccpipe.errors import DataError, UsageError
-from ccpipe.formats.nodelist import expand
+from ccpipe.cli.console.options import ExitAfter, Lenient, LoginOptions, On, expand_nodes, seconds
+from ccpipe.errors import UsageError
 
 Output = Literal["table", "line", "json", "csv"]
 Kind = Literal["metric", "event", "log", "control", "other", "sonar", "dead"]
@@ -124,10 +123,7 @@ class Options:
             if re.search(r"[*?]|\[[^]0-9]", text):
                 found.append(text)
                 continue
-            try:
-                found += expand(text)
-            except DataError as error:
-                raise UsageError(f"--node {text}: {error}") from None
+            found += expand_nodes(text)
         return found
 
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
+import nats
 import pytest
 
 from ccpipe.bus.nats.server import NatsServer
@@ -102,6 +103,9 @@ NOT_RUN = {
 }
 """Patterns of command lines, and why they cannot run here."""
 
+DEAD_LETTERS = 17
+"""The highest ID of a dead letter that a page shows."""
+
 FIND_NOTHING = r"acct .*-j 4711.*|acct sacct .*--user alice.*"
 """Commands that search for data not in the test data, and exit with 1."""
 
@@ -147,7 +151,7 @@ class Sandbox:
 
     def __init__(self, directory: Path, server: NatsServer) -> None:
         self.directory = directory
-        parquet_files = directory / "state" / "ccpipe" / "up" / "parquet"
+        self.parquet_files = directory / "state" / "ccpipe" / "up" / "parquet"
         self.environment = environment(
             HOME=str(directory),
             XDG_STATE_HOME=str(directory / "state"),
@@ -168,19 +172,22 @@ class Sandbox:
             (directory / name).chmod(0o755)
         self.run("streams", "apply")
         self.run("simulate", "--nodes", "3", "--gpus", "1", "--for", "3s", "--speed", "max")
-        self.run("bridge", "bridges/parquet.toml", "--for", "4s", sink=str(parquet_files))
-        parquet_files.parent.mkdir(parents=True, exist_ok=True)
-        (directory / "parquet").symlink_to(parquet_files)
-        self.run("send", "-", stdin="not a line\n", code=65)
+        self.store()
+        self.parquet_files.parent.mkdir(parents=True, exist_ok=True)
+        (directory / "parquet").symlink_to(self.parquet_files)
 
-    def run(self, *words: str, stdin: str = "", code: int = 0, sink: str = "") -> str:
+    def store(self) -> None:
+        """Write what the stream has to the Parquet files; what is invalid becomes dead letters."""
+        self.run("bridge", "bridges/parquet.toml", "--for", "4s", sink=str(self.parquet_files))
+
+    def run(self, *words: str, code: int = 0, sink: str = "") -> str:
         """Run a command; fail with its output if it ends with another code."""
         extra = {"CCPIPE_SINK__DIR": sink} if sink else {}
         done = subprocess.run(
             [sys.executable, "-m", "ccpipe", *self._expand(words)],
             cwd=self.directory,
             env={**self.environment, **extra},
-            input=stdin,
+            stdin=subprocess.DEVNULL,
             text=True,
             capture_output=True,
             timeout=100,
@@ -200,7 +207,13 @@ class Sandbox:
 async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
     async with NatsServer(tmp_path / "nats", port=free_port()) as server:
         (tmp_path / "here").mkdir()
-        yield Sandbox(tmp_path / "here", server)
+        sandbox = Sandbox(tmp_path / "here", server)
+        client = await nats.connect(server.url)
+        for number in range(DEAD_LETTERS):
+            await client.publish("fritz.metrics", b"not a line %d" % number)
+        await client.close()
+        sandbox.store()
+        yield sandbox
 
 
 @pytest.mark.long

@@ -249,7 +249,6 @@ def variants(draw: st.DrawFn, text: str) -> bytes:
 
 
 @pytest.mark.parametrize("file", READERS)
-@settings(max_examples=60)
 @given(data=st.data())
 def test_collectors_give_valid_messages_or_dataerror_for_any_text(
     file: str, data: st.DataObject
@@ -274,7 +273,7 @@ def test_collectors_give_valid_messages_or_dataerror_for_any_text(
 
 
 @pytest.mark.parametrize("tree", PACKED_READERS)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_collectors_accept_any_text_in_any_file_of_tree(
     tree: str, data: st.DataObject, tmp_path: Path

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ccpipe.errors import ConfigError
+from ccpipe.errors import ConfigError, system_reason
 from ccpipe.listening import BACKLOG, ConnectionLimits
 
 if TYPE_CHECKING:
@@ -280,7 +280,8 @@ class TelemetryServer:
                 handler_class=Quiet,
             )
         except (OSError, ValueError, OverflowError) as error:
-            raise ConfigError(f"telemetry.listen: cannot listen at {listen!r}: {error}") from None
+            reason = system_reason(error) if isinstance(error, OSError) else error
+            raise ConfigError(f"telemetry.listen: cannot listen on {listen!r}: {reason}") from None
         self.port = self._server.server_port
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True

@@ -59,7 +59,7 @@ def test_bad_line_is_skipped_and_reported(tmp_path: Path, caplog: pytest.LogCapt
             assert len(list(jobs)) == 128
         assert [bad.original for bad in jobs.rejected] == [b"broken", b"worse"]
         assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
-            "2 records rejected, first line 1: 1 fields, expected at least 43"
+            "2 records rejected, first line 1: expected at least 43 fields, got 1"
         ]
 
 

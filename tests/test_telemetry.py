@@ -137,7 +137,7 @@ def test_unusable_address_is_configuration_error(telemetry: Telemetry, listen: s
     """With the key path and the address."""
     with pytest.raises(ConfigError) as caught:
         telemetry.serve(listen)
-    assert str(caught.value).startswith(f"telemetry.listen: cannot listen at {listen!r}: ")
+    assert str(caught.value).startswith(f"telemetry.listen: cannot listen on {listen!r}: ")
 
 
 def test_port_in_use_is_configuration_error(server: TelemetryServer) -> None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:  # it needs pyarrow
     from ccpipe.accounting.gridengine import RecordSelection
 
 BLOCK = 2**22
+MAX_REPORTS = 20
+"""Maximum number of problems that are printed: a file of another kind has one in each line."""
 
 
 class FileBlock(NamedTuple):
@@ -123,15 +125,18 @@ class Files:
             self.report(f"{position}: {printable(bad.reason)}")
 
     def report(self, text: str) -> None:
-        self._progress.clear()
-        note(text, "red")
+        """Print a problem; beyond ``MAX_REPORTS`` it is only counted."""
         self.problems += 1
+        if self.problems <= MAX_REPORTS:
+            self._progress.clear()
+            note(text, "red")
 
     def finish(self) -> None:
         """Raise DataError if there was any problem."""
         if self.problems:
             problems = plural(self.problems, "problem")
-            raise DataError(f"{problems}, reported above; all other records were counted")
+            which = f"the first {MAX_REPORTS} " if self.problems > MAX_REPORTS else ""
+            raise DataError(f"{problems}, {which}reported above; all other records were counted")
 
 
 def default_files() -> list[Path]:

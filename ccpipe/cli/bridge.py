@@ -17,7 +17,7 @@ from ccpipe.cli.recipe.shipped import find_recipe
 from ccpipe.config import Batching, Recipe, load, mask, read_toml
 from ccpipe.errors import ConfigError
 from ccpipe.node.agent.parts import translators
-from ccpipe.pipeline import Limits, Sink, Source, Stages
+from ccpipe.pipeline import Limits, Sink, Source, Stages, check_fit
 from ccpipe.pipeline.stages import AnyTranslator
 from ccpipe.records import Records
 from ccpipe.registry import build
@@ -67,6 +67,7 @@ async def bridge(
         stages = Stages(between, source.gives)
         if dry_run:
             sink = Printer(stages.gives)
+        check_fit(source, stages, sink)
         await run_pipe(
             source,
             sink,

@@ -316,7 +316,7 @@ class _Check:
             _print_line({"file": str(self.path), "what": self.what, "good": good, **self.facts})
             return
         counts = [f"{what} {count}" for what, count in self.facts.items()]
-        verdict = paint("good", "green") if good else paint("bad ", "red")
+        verdict = paint("OK  ", "green") if good else paint("FAIL", "red")
         print(f"{verdict} {', '.join(filter(None, [str(self.path), self.what, *counts]))}")
 
 

@@ -59,10 +59,10 @@ def test_validate_reports_good_files() -> None:
     shown = ccpipe("validate", "--no-connect", "r.toml", "c.toml", "d.line", "d.lp.gz")
     assert shown == Ended(
         0,
-        "good r.toml, recipe, null → select → null\n"
-        "good c.toml, configuration\n"
-        "good d.line, line protocol, values 1, rejected 0\n"
-        "good d.lp.gz, line protocol, values 1, rejected 0\n",
+        "OK   r.toml, recipe, null → select → null\n"
+        "OK   c.toml, configuration\n"
+        "OK   d.line, line protocol, values 1, rejected 0\n"
+        "OK   d.lp.gz, line protocol, values 1, rejected 0\n",
         "",
     )
 
@@ -75,7 +75,7 @@ def test_validate_reports_every_error_of_recipe() -> None:
     first, second, verdict = shown.out.splitlines()
     assert first == "r.toml: source.use: unknown source 'nul'; did you mean 'null'?"
     assert second == "r.toml: translate[0]: unknown key 'kind'; did you mean 'kinds'?"
-    assert verdict.startswith("bad  r.toml")
+    assert verdict.startswith("FAIL r.toml")
 
 
 def test_validate_reports_unknown_subject_with_key_path() -> None:
@@ -92,7 +92,7 @@ def test_validate_reports_each_bad_line() -> None:
     plain, strict = ccpipe("validate", "d.txt"), ccpipe("validate", "d.txt", "--strict")
     assert plain.code == strict.code == 65
     assert plain.out.startswith("d.txt:2: column 14: the value is neither")
-    assert plain.out.splitlines()[1] == "bad  d.txt, line protocol, values 2, rejected 1"
+    assert plain.out.splitlines()[1] == "FAIL d.txt, line protocol, values 2, rejected 1"
     assert "d.txt:1: tag type is missing: m" in strict.out.splitlines()
     assert strict.out.endswith("values 2, rejected 1, problems 1\n")
 
@@ -121,7 +121,7 @@ def test_validate_checks_all_files_and_worst_decides() -> None:
     shown = ccpipe("validate", "x.bin", "none.lp", "d.txt", "r.toml", "--no-connect")
     assert shown.code == 78
     verdicts = [line.split(",")[0] for line in shown.out.splitlines() if line.startswith("bad")]
-    assert verdicts == ["bad  x.bin", "bad  none.lp", "bad  d.txt", "bad  r.toml"]
+    assert verdicts == ["FAIL x.bin", "FAIL none.lp", "FAIL d.txt", "FAIL r.toml"]
 
 
 def test_validate_reads_any_file_as_data_with_format() -> None:
@@ -129,7 +129,7 @@ def test_validate_reads_any_file_as_data_with_format() -> None:
     write("x.bin", GOOD_LINES)
     shown = ccpipe("validate", "--format", "line", "-", "x.bin", stdin=BAD_LINES)
     assert shown.code == 65
-    assert shown.out.splitlines()[-1] == "good x.bin, line protocol, values 1, rejected 0"
+    assert shown.out.splitlines()[-1] == "OK   x.bin, line protocol, values 1, rejected 0"
 
 
 def test_validate_rejects_empty_list_of_files() -> None:
@@ -141,7 +141,7 @@ async def test_validate_accepts_broker_that_answers(nats_server: NatsServer) -> 
     """The one of the configuration."""
     write("c.toml", f'[bus]\nservers = ["{nats_server.url}"]')
     shown = ccpipe("validate", "c.toml")
-    assert (shown.code, shown.out) == (0, "good c.toml, configuration\n")
+    assert (shown.code, shown.out) == (0, "OK   c.toml, configuration\n")
 
 
 def test_validate_exits_with_69_if_store_is_unreachable(unused_port: int) -> None:

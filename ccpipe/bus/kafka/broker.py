@@ -13,7 +13,14 @@ from aiokafka.conn import create_conn
 
 from ccpipe.bus.subjects import TEMPLATES, Subjects
 from ccpipe.config import Duration, Site, read_secret
-from ccpipe.errors import CcpipeError, DeniedError, EncodeError, RejectedError, UnavailableError
+from ccpipe.errors import (
+    CcpipeError,
+    DeniedError,
+    EncodeError,
+    RejectedError,
+    UnavailableError,
+    system_reason,
+)
 from ccpipe.tls import tls_context
 
 SONAR_TYPES = ("sample", "sysinfo", "job", "cluster")
@@ -156,7 +163,8 @@ async def explain_start(error: Exception, broker: KafkaBroker) -> CcpipeError:
 
 
 def explain(error: Exception, broker: KafkaBroker) -> CcpipeError:
-    reason = f"{broker.url}: {type(error).__name__}: {error}"
+    name = f"{type(error).__name__}: {error}"
+    reason = f"{broker.url}: {system_reason(error) if isinstance(error, OSError) else name}"
     if isinstance(error, _REJECTED):
         return RejectedError(reason)
     if isinstance(error, _DENIED):

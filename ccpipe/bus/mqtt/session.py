@@ -27,6 +27,7 @@ from ccpipe.errors import (
     RejectedError,
     TimedOutError,
     UnavailableError,
+    system_reason,
 )
 from ccpipe.message import Message
 from ccpipe.process.background import guarded_call
@@ -246,7 +247,9 @@ class Session:
     def _explain(self, error: BaseException) -> CcpipeError:
         code = getattr(error, "rc", None)
         value = code.value if isinstance(code, ReasonCode) else None  # else an error of paho itself
-        reason = f"{self.broker.url}: {error or type(error).__name__}"
+        cause = error if isinstance(error, OSError) else error.__cause__
+        text = system_reason(cause) if isinstance(cause, OSError) else str(error)
+        reason = f"{self.broker.url}: {text or type(error).__name__}"
         if value in _DENIED:
             return DeniedError(reason)
         about = _ABOUT_THE_MESSAGE | (_ABOUT_A_PACKET if self._is_publishing else set())

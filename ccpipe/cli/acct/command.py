@@ -225,7 +225,7 @@ def sums(
         count = _sum_up(paths or default_files(), selection, filters, show, reading)
     reading.finish()
     if not count and (filters.job or (is_list and not show.qacct)):
-        _not_found(filters)
+        _not_found(filters, is_qacct=show.qacct)
 
 
 @acct.command
@@ -323,12 +323,13 @@ def _print(lines: Iterable[str]) -> None:
     print("\n".join(printable(clean(line)) for line in lines))
 
 
-def _not_found(filters: Filters) -> NoReturn:
+def _not_found(filters: Filters, *, is_qacct: bool) -> NoReturn:
+    start = "error" if is_qacct else "ccpipe"
     filtered = ", ".join(filters.job)
     if filters.task and filtered:
-        note(f"error: job-array tasks {filtered}.{','.join(filters.task)} not found")
+        note(f"{start}: job-array tasks {filtered}.{','.join(filters.task)} not found")
     else:
-        note(f"error: job {filtered} not found" if filtered else "no matching record found")
+        note(f"{start}: job {filtered} not found" if filtered else "no matching record found")
     sys.exit(NOT_FOUND)
 
 

@@ -399,7 +399,7 @@ def _mismatch(line: str) -> str:
     texts = line.split(":")
     minimum = len(_43)
     if len(texts) < minimum:
-        return f"{len(texts)} fields, expected at least {minimum}"
+        return f"expected at least {minimum} fields, got {len(texts)}"
     front = list(zip(_43, texts, strict=False))[: _43.index("category")]
     for number, (name, text) in enumerate(front, 1):
         if name not in TEXTS and not re.fullmatch(_NUMBER, text):

@@ -69,7 +69,7 @@ def test_index_applies_filters(acct: Acct, index: Path) -> None:
     """A task or owner that does not match is not found."""
     assert found(acct, "-j", 7, "-t", 2, "--index", index) == [(7, 2, 18)]
     missing = acct("-j", 7, "-u", "ben", "--index", index)
-    assert (missing.code, missing.err) == (1, "error: job 7 not found\n")
+    assert (missing.code, missing.err) == (1, "ccpipe: job 7 not found\n")
 
 
 def test_index_lookup_reads_new_end_of_file(acct: Acct, file: Path, index: Path) -> None:
@@ -151,7 +151,7 @@ def test_index_reports_bad_lines_once(acct: Acct, file: Path) -> None:
     directory = file.parent / "index"
     first = acct("index", file, "--to", directory)
     assert first.code == 65
-    assert f"{file}:10005: offset {size}: 1 fields, expected at least 43" in first.err
+    assert f"{file}:10005: offset {size}: expected at least 43 fields, got 1" in first.err
     assert acct("index", file, "--to", directory).code == 0
 
 

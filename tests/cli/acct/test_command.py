@@ -52,8 +52,17 @@ def test_acct_reports_bad_lines_and_counts_others(acct: Acct, tmp_path: Path) ->
     shown = acct(bad, "-o", "json")
     assert shown.code == 65
     offset = len(b"".join(lines[:10]))
-    assert f"{bad}:11: offset {offset}: 3 fields, expected at least 43" in shown.err
+    assert f"{bad}:11: offset {offset}: expected at least 43 fields, got 3" in shown.err
     assert rows(shown)[0]["RECORDS"] == 128
+
+
+def test_acct_prints_first_problems_of_file_without_records(acct: Acct, tmp_path: Path) -> None:
+    """A file of another kind has one in each line; the rest is counted."""
+    other = tmp_path / "other"
+    other.write_bytes(b"no record\n" * 30)
+    shown = acct(other)
+    assert shown.err.count("expected at least 43 fields, got 1") == 20
+    assert "30 problems, the first 20 reported above" in shown.err
 
 
 def test_acct_reads_every_whole_record_of_truncated_file(acct: Acct, tmp_path: Path) -> None:
@@ -137,9 +146,10 @@ def test_acct_lists_jobs_by_pattern_and_owner(acct: Acct) -> None:
 
 def test_acct_exits_with_1_if_job_is_not_found(acct: Acct) -> None:
     """As qacct and grep do; stdout is empty. Sums of no jobs are reported, without an error."""
-    assert acct(CLASSIC, "-j", 4711) == (1, "", "error: job 4711 not found\n")
+    assert acct(CLASSIC, "-j", 4711) == (1, "", "ccpipe: job 4711 not found\n")
+    assert acct(CLASSIC, "-j", 4711, "--qacct") == (1, "", "error: job 4711 not found\n")
     tasks = acct(CLASSIC, "-j", 138, "-t", "900-910")
-    assert tasks == (1, "", "error: job-array tasks 138.900-910 not found\n")
+    assert tasks == (1, "", "ccpipe: job-array tasks 138.900-910 not found\n")
     assert acct(CLASSIC, "-u", "nobody") == (0, "", "no matching record found\n")
 
 

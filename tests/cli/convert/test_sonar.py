@@ -121,7 +121,7 @@ def test_validate_accepts_good_files() -> None:
     """Standard input too; exit code 0."""
     shown = ccpipe("validate", "--strict", "--format", "sonar", "-", stdin=SONAR)
     assert shown.code == 0
-    assert shown.out == "good -, Sonar's JSON, envelopes 5, rejected 0\n"
+    assert shown.out == "OK   -, Sonar's JSON, envelopes 5, rejected 0\n"
 
 
 def test_validate_names_incompatible_source_and_sink(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ccpipe import terminal as terminal_module
@@ -136,7 +136,6 @@ def payloads(draw: st.DrawFn) -> bytes:
     return bytes(payload)
 
 
-@settings(max_examples=100)
 @given(payload=payloads(), offset=st.integers(0, 10**12))
 def test_files_select_same_records_as_line_reader(payload: bytes, offset: int) -> None:
     """The same records at the same positions, and no error."""
@@ -150,7 +149,6 @@ def test_files_select_same_records_as_line_reader(payload: bytes, offset: int) -
         assert found.records == [r for r in wanted.records if getattr(r, key) == value]
 
 
-@settings(max_examples=100)
 @given(payload=payloads(), offset=st.integers(0, 10**12), job=st.sampled_from([1001, 1002, 1, 5]))
 def test_files_find_job_by_number_in_any_bytes(payload: bytes, offset: int, job: int) -> None:
     """The search equals reading all records; bad lines of other jobs are omitted."""
@@ -175,7 +173,6 @@ HUGE = (
 )
 
 
-@settings(max_examples=60)
 @given(payload=payloads())
 @example(payload=WRONG_UNIT)
 @example(payload=HUGE)

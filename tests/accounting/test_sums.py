@@ -12,7 +12,7 @@ from functools import partial
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.accounting import sums as accounting_sums
@@ -44,7 +44,6 @@ def run(seconds: float, **fields: object) -> Accounting:
 
 
 @pytest.mark.parametrize("batch", [1, 7, 2**16])
-@settings(max_examples=50)
 @given(found=st.lists(RECORDS, max_size=40), parts=st.integers(1, 5))
 def test_sums_equal_plain_loop_bitwise(found: list[Accounting], parts: int, batch: int) -> None:
     """Each sum is added record by record, in order."""
@@ -61,7 +60,6 @@ def test_sums_equal_plain_loop_bitwise(found: list[Accounting], parts: int, batc
     assert [tuple(t.key.values()) for t in totals] == sorted(wanted)
 
 
-@settings(max_examples=50)
 @given(found=st.lists(RECORDS, max_size=40))
 def test_sums_count_runs_jobs_and_outcomes_like_records(found: list[Accounting]) -> None:
     """Counting by columns equals counting records."""
@@ -86,7 +84,6 @@ def test_sums_count_runs_jobs_and_outcomes_like_records(found: list[Accounting])
     assert total.waited == pytest.approx(sum(waits) / SECOND)
 
 
-@settings(max_examples=50)
 @given(found=st.lists(RECORDS, min_size=1, max_size=40))
 def test_short_sums_equal_full_sums(found: list[Accounting]) -> None:
     """Omitting measures does not change qacct's sums."""
@@ -97,7 +94,6 @@ def test_short_sums_equal_full_sums(found: list[Accounting]) -> None:
     ]
 
 
-@settings(max_examples=50)
 @given(found=st.lists(RECORDS, min_size=1, max_size=30), by=st.permutations(list(KEYS)))
 def test_groups_add_up_to_total(found: list[Accounting], by: list[str]) -> None:
     """Whatever the keys, each record counts once."""
@@ -109,7 +105,6 @@ def test_groups_add_up_to_total(found: list[Accounting], by: list[str]) -> None:
     assert len({tuple(total.key.items()) for total in totals}) == len(totals)
 
 
-@settings(max_examples=50)
 @given(
     seconds=st.lists(st.integers(0, 10**6), min_size=1, max_size=60),
     percentage=st.sampled_from([0.0, 5.0, 50.0, 95.0, 99.9, 100.0]),
@@ -176,10 +171,7 @@ def test_host_names_are_case_insensitive() -> None:
 TIMES = st.none() | st.integers(0, 2**63 - 1)
 AMOUNTS = st.floats(allow_nan=False)
 
-few = settings(max_examples=50)
 
-
-@few
 @given(value=st.floats(0, 1e300, exclude_min=True) | st.just(0.0) | st.floats(-1e9, 0))
 def test_buckets_are_accurate(value: float) -> None:
     """Within half a percent, for any magnitude; values up to 0 are 0."""
@@ -188,7 +180,6 @@ def test_buckets_are_accurate(value: float) -> None:
     assert math.isclose(found, max(value, 0.0), rel_tol=ACCURACY * 1.001)
 
 
-@few
 @given(
     counts=st.dictionaries(st.integers(-500, 500), st.integers(1, 5), min_size=1),
     low=st.floats(0, 100),
@@ -202,7 +193,6 @@ def test_percentiles_are_monotonic(counts: dict[int, int], low: float, high: flo
     assert len({percentile(Counter({b: 1}), 50) for b in counts}) == len(counts)
 
 
-@few
 @given(seconds=st.lists(st.none() | st.integers(0, 2**33), max_size=10))
 def test_period_equals_local_time(seconds: list[int | None]) -> None:
     """Like Python's local time; null stays null."""
@@ -236,7 +226,6 @@ def test_measure_accepts_any_numbers(
     assert measured["started"].to_pylist() == [int(known)]
 
 
-@few
 @given(rows=st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(0, 3))))
 def test_each_calls_function_once_for_equal_rows(
     rows: list[tuple[str, int | None]],

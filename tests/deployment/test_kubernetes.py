@@ -30,7 +30,7 @@ OBJECTS: list[dict[str, Any]] = [
     each
     for path in FILES
     if path.name not in NOT_OBJECTS
-    for each in yaml.safe_load_all(path.read_text())
+    for each in yaml.load_all(path.read_text(), yaml.CSafeLoader)
 ]
 WORKLOADS = [each for each in OBJECTS if each["kind"] in ("Deployment", "DaemonSet")]
 SECRETS = {"ccpipe-bridge-key", "ccpipe-node-keys", "ccpipe-stores"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.jobs import PENDING, REQUEUED, RUNNING, Job, JobNode, Lifecycle
@@ -324,7 +324,6 @@ def test_starts_and_stops_alternate(found: list[tuple[Job, int]]) -> None:
             assert 0 <= running[name] <= 2  # an earlier run may arrive late, completely
 
 
-@settings(max_examples=40)
 @given(st.lists(st.lists(st.tuples(records, st.integers(0, 200)), max_size=6), max_size=6))
 def test_lifecycle_continues_after_restart(
     tmp_path_factory: pytest.TempPathFactory, lives: list[list[tuple[Job, int]]]

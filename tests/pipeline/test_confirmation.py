@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import RejectedError, UnavailableError
@@ -65,7 +65,6 @@ class Forgetful(ListSink, UnsyncedSink[Lines]):
 LIMITS = Limits(age=0, backoff=0.1)
 
 
-@settings(max_examples=200)
 @given(
     crashes=st.lists(st.floats(0.1, 60), max_size=5),
     delays=st.lists(st.floats(0, 6), min_size=1, max_size=20),

@@ -6,7 +6,7 @@ import re
 import jsonschema
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from ccpipe.formats import sonar
 from ccpipe.formats.sonar import (
@@ -43,7 +43,6 @@ def test_schema_is_valid() -> None:
     jsonschema.Draft202012Validator.check_schema(sonar_pages.schema())
 
 
-@settings(max_examples=40)
 @given(envelopes)
 def test_schema_accepts_any_valid_envelope(envelope: Envelope) -> None:
     """Any envelope that the encoder writes."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.config import Duration
@@ -59,7 +59,6 @@ values: st.SearchStrategy[Value] = st.one_of(
 )
 
 
-@settings(max_examples=60)
 @given(
     values,
     st.dictionaries(names.map("t".__add__), names, max_size=2),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -37,7 +37,6 @@ def sink_of(store: Prometheus, stale_after: float = 0) -> PrometheusSink:
     return PrometheusSink(url=store.url, timeout=Duration(60), stale_after=Duration(stale_after))
 
 
-@settings(max_examples=40)
 @given(
     st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53), 2**53) | st.booleans(),
     st.dictionaries(names, names, max_size=3),

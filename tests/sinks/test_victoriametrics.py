@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.config import Interval
@@ -57,7 +57,6 @@ labels = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max
 )
 
 
-@settings(max_examples=40)
 @given(
     st.lists(st.tuples(numbers, st.integers(0, 10**6)), min_size=1, max_size=8),
     st.dictionaries(labels.map("l".__add__), labels, max_size=2),

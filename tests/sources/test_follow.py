@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.sources.follow import Chunk, FileProgress, Follower
@@ -84,7 +84,6 @@ class Life:
             count -= 1
 
 
-@settings(max_examples=80)
 @given(steps, st.sampled_from([b"", HEADER]))
 def test_follower_reads_each_line_once_in_any_sequence(
     course: list[tuple[str, int]], header: bytes

@@ -7,7 +7,7 @@ import itertools
 import json
 from typing import Any
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -46,7 +46,6 @@ def there_and_back(
     return returned + back.flush(), rejected
 
 
-@settings(max_examples=200)
 @given(st.lists(envelopes, max_size=3), st.lists(st.integers(1, 3), min_size=1, max_size=3))
 @example([sample(used_memory=2**64 - 1, existing_entities=2**64 - 1024)], [1])
 @example([sample(jobs=(job(SampleProcess(rolledup=-3, num_threads=1)),))], [1])
@@ -106,7 +105,6 @@ def archives(draw: Any) -> bytes:
     return b"\n".join(json.dumps(damaged_value(tree, draw)).encode() for tree in trees)
 
 
-@settings(max_examples=300)
 @given(archives(), st.booleans())
 def test_translator_accepts_any_decodable_envelope(archive: bytes, whole: bool) -> None:
     """The lines can be encoded and decoded; rejections are reported."""
@@ -165,7 +163,6 @@ messages = st.builds(
 )
 
 
-@settings(max_examples=300)
 @given(st.lists(messages, max_size=12))
 def test_translator_accepts_any_lines(given_: list[Message]) -> None:
     """Each becomes part of an envelope, is ignored, or is rejected."""

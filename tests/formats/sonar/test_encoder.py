@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -266,7 +266,6 @@ def test_profile_sonar_rejects_unrepresentable_numbers() -> None:
         sonar.encode(envelope, profile="jobanalyzer")
 
 
-@settings(max_examples=60)
 @given(
     envelopes,
     st.sampled_from(["sonar", "ccpipe"]),
@@ -303,7 +302,6 @@ def test_encoder_marks_version_only_if_needed() -> None:
     assert versions[8:] == ["1.2.3", "1.2.3+sonar", "1.2.3+sonar", "1.2.3+sonar"]
 
 
-@settings(max_examples=60)
 @given(envelopes, st.sampled_from(["ccpipe", "sonar"]))
 def test_strict_decoder_accepts_output_of_every_profile(
     envelope: sonar.Envelope, producer: str

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ccpipe.errors import CcpipeError
@@ -248,7 +248,6 @@ def test_decoder_decodes_or_rejects_any_bytes(payload: bytes, size: int, strict:
             pytest.fail(f"what was decoded cannot be encoded: {error}")
 
 
-@settings(max_examples=60)
 @given(st.lists(envelopes, max_size=4), st.booleans())
 def test_decoder_restores_any_valid_envelope(members: list[Envelope], strict: bool) -> None:
     """Strict or tolerant, from concatenated envelopes."""

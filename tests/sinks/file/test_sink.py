@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DeniedError, EncodeError, UnavailableError
@@ -38,7 +38,6 @@ def lines_of(path: Path) -> list[Message]:
     return list(lines)
 
 
-@settings(max_examples=60)
 @given(st.lists(st.lists(messages_with(), max_size=4), max_size=3))
 def test_file_contains_all_records_in_order(batches: list[list[Message]]) -> None:
     """And nothing else."""
@@ -117,7 +116,6 @@ async def test_file_sink_follows_external_rotation(tmp_path: Path) -> None:
         assert [message.value for message in lines_of(path)] == [5.0]
 
 
-@settings(max_examples=60)
 @given(st.lists(messages_with(), min_size=1, max_size=3), st.data())
 def test_torn_line_is_invalidated(torn: list[Message], data: st.DataObject) -> None:
     """Wherever a crash cut the last line, it is invalid afterwards, and others are intact."""
@@ -200,7 +198,6 @@ TEXT = st.text(st.sampled_from(list('a,"\n\r')), max_size=8)
 ENCODE = {"csv": encode_csv, "json": encode_json}
 
 
-@settings(max_examples=100)
 @given(
     st.sampled_from(["csv", "json"]),
     st.lists(st.builds(metric, TEXT) | messages_with(), min_size=1, max_size=4),

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DeniedError, MissingExtra, RejectedError, UnavailableError
@@ -73,7 +73,6 @@ clusters = names | st.sampled_from(
 )
 
 
-@settings(max_examples=60)
 @given(st.lists(messages_with(cluster=clusters), min_size=1, max_size=5))
 def test_parquet_files_are_read_by_duckdb_and_pyarrow(messages: list[Message]) -> None:
     """Both find every row with its cluster and day, for any cluster name.

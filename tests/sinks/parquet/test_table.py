@@ -4,7 +4,7 @@ from array import array
 from itertools import chain
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, to_lines
@@ -53,7 +53,6 @@ def test_line_without_time_is_in_day_of_its_arrival() -> None:
         assert part.path == "cluster=a/date=2025-02-20"
 
 
-@settings(max_examples=75)
 @given(st.lists(messages_with(cluster=few, hostname=few, **{"type-id": names}), max_size=20))
 def test_tables_contain_rows_of_messages(messages: list[Message]) -> None:
     """Each row is in one table, and each dictionary contains only names of its rows."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import MissingExtra, RejectedError
@@ -26,7 +26,6 @@ def without_nul(message: Message) -> bool:
     return not (isinstance(message.value, str) and "\0" in message.value)
 
 
-@settings(max_examples=30)
 @given(
     st.lists(
         messages_with(**dict.fromkeys(TAG_COLUMNS, names)).filter(without_nul),

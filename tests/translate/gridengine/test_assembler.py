@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.formats.gridengine import Accounting, Origin, read
@@ -189,7 +189,6 @@ def test_assembler_loses_no_record(records: list[Accounting]) -> None:
     assert len(tasks) == len(set(tasks))
 
 
-@settings(max_examples=30)
 @given(st.lists(st.lists(runs, max_size=8), max_size=5))
 def test_assembler_continues_from_state_after_restart(
     tmp_path_factory: pytest.TempPathFactory, lives: list[list[Accounting]]

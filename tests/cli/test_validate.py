@@ -120,7 +120,7 @@ def test_validate_checks_all_files_and_worst_decides() -> None:
     assert ccpipe("validate", "x.bin", "none.lp", "d.txt").code == 65
     shown = ccpipe("validate", "x.bin", "none.lp", "d.txt", "r.toml", "--no-connect")
     assert shown.code == 78
-    verdicts = [line.split(",")[0] for line in shown.out.splitlines() if line.startswith("bad")]
+    verdicts = [line.split(",")[0] for line in shown.out.splitlines() if line.startswith("FAIL")]
     assert verdicts == ["FAIL x.bin", "FAIL none.lp", "FAIL d.txt", "FAIL r.toml"]
 
 

@@ -202,10 +202,10 @@ async def proc_to_payload(directory: Path) -> AsyncIterator[Send]:
     """The publisher with one collector; done when a subscriber has the payload of a sample."""
     others = {each.name for each in entry_points(group="ccpipe.collectors")} - {"load"}
     collectors = {name: {"enabled": False} for name in others}
-    sonar = SonarOptions(sample=Duration(0), sysinfo=Duration(0))
-    spool = SpoolOptions(path=str(directory / "spool"))
+    sonar = SonarOptions(sample_interval=Duration(0), sysinfo_interval=Duration(0))
+    spool = SpoolOptions(dir=str(directory / "spool"))
     publish = Publish(
-        interval=Interval(0.5), collectors=collectors, sonar=sonar, spool=spool, log="off"
+        interval=Interval(0.5), collectors=collectors, sonar=sonar, spool=spool, log_level="off"
     )
     async with _server(directory) as (bus, client):
         received = await client.subscribe("fritz.metrics")

@@ -117,7 +117,7 @@ def ours(directory: Path, url: str, *, same: bool) -> list[str]:
         f'[publish]\ninterval = "{INTERVAL}s"',
     ]
     if same:
-        lines += ["[publish.sonar]\nsample = 0\nsysinfo = 0"]
+        lines += ["[publish.sonar]\nsample_interval = 0\nsysinfo_interval = 0"]
         for name in sorted(entry_points("collectors").keys() - {*SAME, "portable"}):
             lines.append(f"[publish.collectors.{name}]\nenabled = false")
         for name, options in SAME.items():

@@ -14,7 +14,7 @@ BUSY = 0.7
 STORE_CORES = 16
 """Of a machine for a store."""
 DEFAULT_STREAM = 2**30
-"""``bus.stream_size`` where it is not set."""
+"""``bus.stream_max_bytes`` where it is not set."""
 
 
 class Costs(NamedTuple):
@@ -197,7 +197,7 @@ def _advice(results: Results, needs: list[tuple[Size, Need]], costs: Costs) -> l
         (
             f"- **Disk of the stream**: the default of 1 GiB is for "
             f"{DEFAULT_STREAM / (needs[1][1].disk * 60):.0f} minutes of {needs[1][0].name}. Set "
-            "`stream_size` for the longest expected outage of a store, here "
+            "`stream_max_bytes` for the longest expected outage of a store, here "
             f"{_bytes(3600 * needs[1][1].disk)} per hour."
         ),
         (

@@ -189,7 +189,7 @@ def environment(urls: Sequence[str], *, brokers: int = 1, partitions: int = 1) -
         "CCPIPE_CLUSTER": CLUSTER,
         "CCPIPE_BUS__SERVERS": ",".join(urls),
         "CCPIPE_BUS__SUBJECTS__METRICS": "{cluster}.metrics.{hostname}",
-        "CCPIPE_BUS__STREAM_SIZE": "40GiB",
+        "CCPIPE_BUS__STREAM_MAX_BYTES": "40GiB",
         "CCPIPE_BUS__STREAM_DISCARD": "new",
         "CCPIPE_BUS__STREAM_REPLICAS": str(brokers),
         "CCPIPE_BUS__STREAM_PARTITIONS": str(partitions),

@@ -23,7 +23,7 @@ control = App(
     help="""Read or set controls on nodes.
 
 Nodes that run `ccpipe publish` or cc-node-controller reply. Each node's own
-configuration defines what can be set: put in [publish.control].
+configuration defines what can be set: allow in [publish.control].
 
 Examples: ccpipe control get --node f01
           ccpipe control get rapl --node 'f[01-88]' -o json

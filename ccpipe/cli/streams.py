@@ -78,7 +78,7 @@ async def apply_(
 
     Examples:
       ccpipe streams apply --dry-run
-      CCPIPE_BUS__STREAM_SIZE=20GiB ccpipe streams apply
+      CCPIPE_BUS__STREAM_MAX_BYTES=20GiB ccpipe streams apply
       ccpipe streams apply --config /etc/ccpipe/ccpipe.toml -o json
 
     Parameters

@@ -278,7 +278,7 @@ def _environment(site: Site, url: str, directory: Path, config: Path | None) -> 
         "CCPIPE_CLUSTER": site.cluster,
         "CCPIPE_PUBLISH__INTERVAL": str(float(site.publish.interval)),
         "CCPIPE_PUBLISH__DEAD_LETTER_FILE": str(directory / "dead.lp"),
-        "CCPIPE_PUBLISH__SPOOL__PATH": str(directory / "spool"),
+        "CCPIPE_PUBLISH__SPOOL__DIR": str(directory / "spool"),
         "CCPIPE_TELEMETRY__LISTEN": "",  # its address is ours
     }
 

@@ -36,9 +36,9 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """Use JetStream (at-least-once delivery) instead of core NATS (at most once)."""
     subjects: dict[str, str | dict[str, str]] = {}
     """Overrides of the default subjects; see ``docs/reference/wire.md``."""
-    stream_age: Duration = Duration(86400)
+    stream_max_age: Duration = Duration(86400)
     """How long the stream keeps messages for bridges that are not running."""
-    stream_size: Size = Size(2**30)
+    stream_max_bytes: Size = Size(2**30)
     """Maximum size of the stream; for a full stream see ``stream_discard``."""
     stream_discard: Literal["old", "new"] = "old"
     """Policy of a full stream: ``old`` deletes the oldest messages, even unread ones; ``new``
@@ -61,9 +61,9 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 class SonarOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Sonar data about the node, published on ``<cluster>.sonar.*``."""
 
-    sample: Duration = Duration(300)
+    sample_interval: Duration = Duration(300)
     """Interval of ``sample`` data (processes, CPUs, GPUs); 0 disables it."""
-    sysinfo: Duration = Duration(86400)
+    sysinfo_interval: Duration = Duration(86400)
     """Interval of ``sysinfo`` data, also sent at startup; 0 disables it."""
     exclude_system_jobs: bool = True
     """Exclude processes of users with a UID below 1000."""
@@ -86,7 +86,7 @@ class ControlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     enabled: bool = True
     """Reply to control requests."""
-    put: list[Literal["interval", "freq", "nvml", "prefetcher", "rapl", "uncore_freq"]] = []
+    allow: list[Literal["interval", "freq", "nvml", "prefetcher", "rapl", "uncore_freq"]] = []
     """Settings that may be changed; other PUT requests are rejected."""
 
 
@@ -95,13 +95,13 @@ class SpoolOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     enabled: bool = True
     """Keep messages on disk; otherwise in memory only."""
-    path: str = ""
-    """Path of its directory; default: ``spool`` in the state directory."""
-    size: Size = Size(64 * 2**20)
+    dir: str = ""
+    """Its directory; default: ``spool`` in the state directory."""
+    max_size: Size = Size(64 * 2**20)
     """Maximum size; beyond it, the oldest metrics are dropped, but never events."""
-    age: Duration = Duration(86400)
+    max_age: Duration = Duration(86400)
     """How long metrics are kept; a restart of the publisher begins anew."""
-    rate: Annotated[int, msgspec.Meta(ge=1)] = 20
+    replay_rate: Annotated[int, msgspec.Meta(ge=1)] = 20
     """Maximum messages per second replayed when the broker is back."""
 
 
@@ -133,7 +133,7 @@ class Publish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     sonar: SonarOptions = SonarOptions()
     control: ControlOptions = ControlOptions()
     spool: SpoolOptions = SpoolOptions()
-    log: Literal["debug", "info", "warn", "error", "off"] = "info"
+    log_level: Literal["debug", "info", "warn", "error", "off"] = "info"
     """Minimum level of the publisher's log messages sent to ``<cluster>.log.ccpipe``."""
     tags: dict[str, str] = {}
     """Tags added to each metric, besides ``cluster``, ``hostname`` and ``type``."""

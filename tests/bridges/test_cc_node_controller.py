@@ -23,10 +23,10 @@ control = "cc-control"
 [publish]
 interval = "2s"
 [publish.control]
-put = ["interval"]
+allow = ["interval"]
 [publish.sonar]
-sample = 0
-sysinfo = 0
+sample_interval = 0
+sysinfo_interval = 0
 """
 
 

@@ -32,8 +32,8 @@ hostname = "n1"
 interval = "1s"
 profile = "clustercockpit"
 [publish.sonar]
-sample = 0
-sysinfo = 0
+sample_interval = 0
+sysinfo_interval = 0
 """
 
 

@@ -135,7 +135,7 @@ async def test_check_streams_warns_about_differences(
     assert done.code == 1
     assert "no bridge parquet runs" in done.out
     assert "'parquet'=" in done.out
-    changed = await run(nats_server, "streams", CCPIPE_BUS__STREAM_SIZE="5GiB")
+    changed = await run(nats_server, "streams", CCPIPE_BUS__STREAM_MAX_BYTES="5GiB")
     assert "max_bytes is 1GiB, not 5GiB" in changed.out
 
 
@@ -173,7 +173,7 @@ def test_check_rejects_wrong_arguments(name: str) -> None:
 
 def test_check_is_unknown_if_configuration_is_wrong(tmp_path: object) -> None:
     """The state of the pipe is not known."""
-    done = ccpipe("check", "lag", CCPIPE_BUS__STREAM_AGE="soon")
+    done = ccpipe("check", "lag", CCPIPE_BUS__STREAM_MAX_AGE="soon")
     assert done.code == 3
     assert "UNKNOWN" in done.out
 

@@ -38,7 +38,7 @@ async def running(
     server: NatsServer, hostname: str, root: Path, *allowed: Any
 ) -> AsyncIterator[None]:
     """Run what of ``ccpipe publish`` answers, on a machine of its own below `root`."""
-    options = ControlOptions(put=list(allowed))
+    options = ControlOptions(allow=list(allowed))
     bus = Bus(servers=[server.url])
     site = Site(cluster="fox", hostname=hostname, bus=bus, publish=Publish(control=options))
 

@@ -75,7 +75,7 @@ async def test_publish_prints_sonar_envelopes_on_request() -> None:
 async def test_publish_rejects_printing_disabled_sonar_envelopes(tmp_path: Path) -> None:
     """Instead of waiting forever for the first one."""
     config = tmp_path / "ccpipe.toml"
-    config.write_text("[publish.sonar]\nsample = 0\nsysinfo = 0\n")
+    config.write_text("[publish.sonar]\nsample_interval = 0\nsysinfo_interval = 0\n")
     code, printed, errors = await run("--dry-run", "-o", "sonar", "--config", config)
     assert (code, printed) == (64, "")
     assert "publish.sonar" in errors

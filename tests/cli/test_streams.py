@@ -20,7 +20,7 @@ from tests.cli.command import Ended, ccpipe
 
 async def run(*arguments: object, server: NatsServer, size: str = "1GiB") -> Ended:
     where = ("--server", server.url, "--cluster", "fritz")
-    return await asyncio.to_thread(lambda: ccpipe(*arguments, *where, CCPIPE_BUS__STREAM_SIZE=size))
+    return await asyncio.to_thread(lambda: ccpipe(*arguments, *where, CCPIPE_BUS__STREAM_MAX_BYTES=size))
 
 
 async def test_streams_show_prints_limits_of_applied_streams(
@@ -95,7 +95,7 @@ async def test_validate_rejects_configuration_that_differs_from_stream(
     async with connected(site.bus) as bus:
         await ensure_stream(bus.jetstream(), site.bus, Subjects.of(site), ["fritz.metrics"])
     assert (await asyncio.to_thread(ccpipe, "validate", file)).code == 0
-    file.write_text(text + 'stream_size = "5GiB"\n')
+    file.write_text(text + 'stream_max_bytes = "5GiB"\n')
     bad = await asyncio.to_thread(ccpipe, "validate", file)
     assert bad.code == 78
     assert "max_bytes is 1GiB, not 5GiB" in bad.out

@@ -194,7 +194,7 @@ def test_measure_survives_round_trip(value: int, kind: type[Duration | Size]) ->
 def test_configuration_is_written_in_usual_notation() -> None:
     tree = plain(Site(hostname="n"))
     assert tree["publish"]["interval"] == "10s"
-    assert tree["bus"]["stream_size"] == "1GiB"
+    assert tree["bus"]["stream_max_bytes"] == "1GiB"
     assert to_struct(tree, Site, "x") == Site(hostname="n")
 
 

@@ -38,8 +38,8 @@ def test_loader_reads_file(tmp_path: Path) -> None:
         [bus]
         servers = ["nats://a", "nats://b"]
         jetstream = false
-        stream_age = "36h"
-        stream_size = "5GB"
+        stream_max_age = "36h"
+        stream_max_bytes = "5GB"
         subjects = { metrics = "hpc-nats" }
         [publish]
         interval = "250ms"
@@ -51,8 +51,8 @@ def test_loader_reads_file(tmp_path: Path) -> None:
     assert site.bus == Bus(
         servers=["nats://a", "nats://b"],
         jetstream=False,
-        stream_age=Duration(36 * 3600),
-        stream_size=Size(5 * 10**9),
+        stream_max_age=Duration(36 * 3600),
+        stream_max_bytes=Size(5 * 10**9),
         subjects={"metrics": "hpc-nats"},
     )
     assert site.publish.interval == 0.25
@@ -109,7 +109,7 @@ def test_environment_text_is_converted() -> None:
     """To numbers, booleans, durations, sizes and keys of open tables."""
     environ = {
         "CCPIPE_BUS__JETSTREAM": "false",
-        "CCPIPE_BUS__STREAM_SIZE": "1GiB",
+        "CCPIPE_BUS__STREAM_MAX_BYTES": "1GiB",
         "CCPIPE_PUBLISH__INTERVAL": "5m",
         "CCPIPE_PUBLISH__TAGS__RACK": "7",
         "CCPIPE_BATCH__LINES": "500",
@@ -120,7 +120,7 @@ def test_environment_text_is_converted() -> None:
     }
     recipe = load(None, Recipe, environ=environ, below=RECIPE)
     assert recipe.bus.jetstream is False
-    assert recipe.bus.stream_size == 2**30
+    assert recipe.bus.stream_max_bytes == 2**30
     assert float(recipe.publish.interval) == 300
     assert recipe.publish.tags == {"rack": "7"}
     assert recipe.batch == Batching(lines=500, age=Duration(2))
@@ -173,7 +173,7 @@ def test_loader_reports_unknown_variable_once(name: str, caplog: pytest.LogCaptu
         ("CCPIPE_BUS_SERVERS", "CCPIPE_BUS__SERVERS"),
         ("CCPIPE_BUS_SERVRES", "CCPIPE_BUS__SERVERS"),
         ("CCPIPE_PUBLISH_INTERVAL", "CCPIPE_PUBLISH__INTERVAL"),
-        ("CCPIPE_PUBLISH_CONTROL_PUT", "CCPIPE_PUBLISH__CONTROL__PUT"),
+        ("CCPIPE_PUBLISH_CONTROL_ALLOW", "CCPIPE_PUBLISH__CONTROL__ALLOW"),
         ("CCPIPE_SINK_URL", "CCPIPE_SINK__URL"),
     ],
 )
@@ -226,7 +226,7 @@ def test_loader_accepts_or_rejects_any_tree(tree: dict[str, Any]) -> None:
         else:
             assert loaded.publish.interval > 0
             assert loaded.publish.jitter is None or loaded.publish.jitter >= 0
-            assert loaded.bus.stream_size >= 0
+            assert loaded.bus.stream_max_bytes >= 0
 
 
 @given(

@@ -29,8 +29,8 @@ def test_recipe_has_all_keys_of_site() -> None:
         ({"bus": {"stream_replicas": 6}}, "bus.stream_replicas"),
         ({"bus": {"stream_partitions": 0}}, "bus.stream_partitions"),
         ({"bus": {"tls": "maybe"}}, "bus.tls"),
-        ({"publish": {"spool": {"rate": 0}}}, "publish.spool.rate"),
-        ({"publish": {"control": {"put": ["reboot"]}}}, "publish.control.put"),
+        ({"publish": {"spool": {"replay_rate": 0}}}, "publish.spool.replay_rate"),
+        ({"publish": {"control": {"allow": ["reboot"]}}}, "publish.control.allow"),
         ({"publish": {"sonar": {"profile": "x"}}}, "publish.sonar.profile"),
     ],
 )

@@ -17,7 +17,7 @@ FULL = {
     10023: "the server has no more storage for JetStream (max_file_store, or its disk is full)",
     10028: "the server has no more memory for JetStream",
     10047: "the server has no more storage for JetStream (max_file_store, or its disk is full)",
-    10122: "stream_size is more than the account may use",
+    10122: "stream_max_bytes is more than the account may use",
 }
 """JetStream's error codes for exhausted resources (its ``errors.json``)."""
 
@@ -64,7 +64,7 @@ def storage_problem(code: int | None, description: str) -> str:
     if code == STORE_FAILED and _LIMIT.search(description):
         return (
             f'the stream is full and refuses what is new ({description}; stream_discard = "new"): '
-            "let the bridges catch up, or raise stream_size and type `ccpipe streams apply`"
+            "let the bridges catch up, or raise stream_max_bytes and type `ccpipe streams apply`"
         )
     if code == STORE_FAILED:
         return f"JetStream cannot store messages ({description}): see the server's log; {CURE}"

@@ -144,7 +144,7 @@ def _spool(site: Site) -> Path | None:
     options = site.publish.spool
     if not options.enabled:
         return None
-    return (Path(options.path).parent if options.path else state_directory()) / "steps"
+    return (Path(options.dir).parent if options.dir else state_directory()) / "steps"
 
 
 def _step(text: str | None) -> str:

@@ -74,7 +74,9 @@ class Agent:
         self.stages = Stages(self.parts.translators, Lines)
         self._reload_requested = asyncio.Event()
         self._responder: Responder | None = None
-        self._log = LogSource(site=self.site, level=self.site.publish.log, telemetry=telemetry)
+        self._log = LogSource(
+            site=self.site, level=self.site.publish.log_level, telemetry=telemetry
+        )
         self._usual_level = logging.getLogger().level
         if self.parts.sonar:
             self._enable_sonar(self.parts)
@@ -194,7 +196,7 @@ class Agent:
         options = self.site.publish.spool
         if self.once or not options.enabled:
             return None
-        path = Path(options.path or state_directory() / "spool")
+        path = Path(options.dir or state_directory() / "spool")
         dead = DeadLetterFile(self.dead_letter_file(), max_bytes=NODE_BYTES)
         replay = await open_replay(sink, path, dead, self.telemetry)
         await stack.enter_async_context(replay.running())
@@ -211,7 +213,7 @@ class Agent:
             except CcpipeError as error:
                 log.warning("the log is not published: %s", error)
 
-        self._set_log_level(self.site.publish.log)
+        self._set_log_level(self.site.publish.log_level)
         task = background(publish(), "ccpipe-log")
         try:
             yield
@@ -281,10 +283,10 @@ class Agent:
             self.sonar.reload(sonar)
         elif parts.sonar:
             self._enable_sonar(parts)
-        self._set_log_level(parts.site.publish.log)
+        self._set_log_level(parts.site.publish.log_level)
         self.parts = parts
         if self._responder is not None:
-            self._responder.allowed = parts.site.publish.control.put
+            self._responder.allowed = parts.site.publish.control.allow
 
     async def _notify_systemd(self, bus: Connection) -> None:
         """Notify systemd when everything is ready, and from then on while sampling continues."""

@@ -84,7 +84,7 @@ class AgentParts:
 
     def of_sonar(self) -> SamplerSettings:
         options = self.site.publish.sonar
-        every = {"sonar_sample": options.sample, "sonar_sysinfo": options.sysinfo}
+        every = {"sonar_sample": options.sample_interval, "sonar_sysinfo": options.sysinfo_interval}
         own = {name: float(every[name]) for name in self.sonar}
         min_interval = min(own.values(), default=300.0)
         return SamplerSettings(
@@ -197,7 +197,7 @@ def _sonar(site: Site, made: Mapping[str, Any], before: AgentParts | None) -> di
     }
     known = before.sonar if before else {}
     sonar: dict[str, Any] = {}
-    if options.sample:
+    if options.sample_interval:
         table = _process_table(made)
         sample = known.get("sonar_sample")
         was = before.site.publish.sonar if before else None
@@ -206,7 +206,7 @@ def _sonar(site: Site, made: Mapping[str, Any], before: AgentParts | None) -> di
         elif table is not None:
             sample.table = table
         sonar["sonar_sample"] = sample
-    if options.sysinfo:
+    if options.sysinfo_interval:
         sonar["sonar_sysinfo"] = known.get("sonar_sysinfo") or SonarSysinfo(
             cluster=site.cluster, node=site.hostname
         )

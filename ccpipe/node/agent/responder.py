@@ -160,7 +160,7 @@ class Responder:
         self.site = site
         self.controls = controls
         """By name, such as ``interval`` or ``rapl.pkg_limit_1``; may be replaced at any time."""
-        self.allowed: Collection[str] = site.publish.control.put
+        self.allowed: Collection[str] = site.publish.control.allow
         """Settable controls: full names or the part before the dot; may be replaced at any time."""
         self._waiting: asyncio.Queue[tuple[list[Request], Delivery]] = asyncio.Queue(MAX_WAITING)
         self._running: set[str] = set()  # controls that a thread reads or sets
@@ -261,7 +261,7 @@ class Responder:
         if control.put is None:
             raise DeniedError(f"{name} cannot be set")
         if not {name, name.partition(".")[0]} & set(self.allowed):
-            raise DeniedError(f"{name} may not be set here: publish.control.put does not allow it")
+            raise DeniedError(f"{name} may not be set here: publish.control.allow does not list it")
         before, after = await self._run(name, control.put, value, tags)
         kind = tags.get("type") or "node"
         where = kind if kind == "node" else f"{kind}:{tags.get('type-id', '')}"

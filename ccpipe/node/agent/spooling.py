@@ -36,7 +36,7 @@ async def open_replay(
     opening is retried when the spool is needed.
     """
     options = sink.site.publish.spool
-    spool = Spool(path, size=options.size, age=options.age)
+    spool = Spool(path, size=options.max_size, age=options.max_age)
     try:
         await asyncio.to_thread(spool.open)
     except UnavailableError as error:
@@ -44,7 +44,7 @@ async def open_replay(
     return SpoolReplay(
         spool,
         Publisher(sink.bus, sink.site.bus, sink.subjects),
-        rate=options.rate,
+        rate=options.replay_rate,
         dead_letter_sink=dead_letter_sink,
         telemetry=telemetry,
     )

@@ -32,7 +32,7 @@ from tests.sinks.conftest import Given, KeptDeadLetters
         (10047, "insufficient storage resources available", "no more storage"),
         (10023, "insufficient resources", "no more storage"),
         (10077, "error storing message: write x.blk: no space left on device", "restart"),
-        (10077, "maximum bytes exceeded", "stream_size"),
+        (10077, "maximum bytes exceeded", "stream_max_bytes"),
         (10077, "something new", "server's log"),
         (10002, "resource limits exceeded for account", "account"),
     ],
@@ -64,7 +64,7 @@ async def test_full_stream_that_refuses_messages_is_named(nats_server: NatsServe
         )
         for number in range(3):
             await store(bus, [Outgoing("a", b"x" * 1000, f"{number}")], set())
-        with pytest.raises(UnavailableError, match="stream_size"):
+        with pytest.raises(UnavailableError, match="stream_max_bytes"):
             await store(bus, [Outgoing("a", b"x" * 1000, "one too many")], set())
 
 

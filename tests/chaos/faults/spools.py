@@ -32,9 +32,9 @@ class Node:
             telemetry.listen = "127.0.0.1:{self.port}"
             publish.interval = "100ms"
             publish.jitter = 0
-            publish.log = "off"
-            publish.sonar = {{ sample = 0, sysinfo = 0 }}
-            publish.spool.rate = 1000
+            publish.log_level = "off"
+            publish.sonar = {{ sample_interval = 0, sysinfo_interval = 0 }}
+            publish.spool.replay_rate = 1000
             """
         )
         self.spool = lab.directory / "state" / "ccpipe" / "spool"

@@ -31,11 +31,11 @@ async def start(
         [publish]
         interval = "200ms"
         jitter = 0
-        log = "off"
+        log_level = "off"
         collectors.load = {{}}
-        sonar = {{ sample = 0, sysinfo = 0 }}
+        sonar = {{ sample_interval = 0, sysinfo_interval = 0 }}
         [publish.spool]
-        rate = 1000
+        replay_rate = 1000
         """
     )
     home = {"XDG_STATE_HOME": str(directory), "CCPIPE_CONFIG": str(config), **environ}

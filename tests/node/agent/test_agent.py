@@ -252,10 +252,10 @@ async def test_publisher_publishes_its_log_until_last_line(node: Node) -> None:
 
 async def test_publisher_publishes_sonar_until_disabled_by_reload(node: Node) -> None:
     """Sysinfo at the start, samples at their interval."""
-    node.configure("[publish.sonar]\nsample = '300ms'\n")
+    node.configure("[publish.sonar]\nsample_interval = '300ms'\n")
     await node.start()
     await eventually(lambda: node.kinds().count("sample") >= 2)
-    node.configure("[publish.sonar]\nsample = 0\nsysinfo = 0\n")
+    node.configure("[publish.sonar]\nsample_interval = 0\nsysinfo_interval = 0\n")
     node.reload()
     await eventually(lambda: bool(node.log("configuration reloaded")))
     before = -1
@@ -269,7 +269,7 @@ async def test_publisher_publishes_sonar_until_disabled_by_reload(node: Node) ->
 
 async def test_publisher_answers_control_and_sets_interval(node: Node) -> None:
     """A new interval takes effect without lost or duplicate slots."""
-    node.configure("[publish.control]\nput = ['interval']\n")
+    node.configure("[publish.control]\nallow = ['interval']\n")
     await node.start()
     await node.samples(2)
 
@@ -299,7 +299,7 @@ async def test_publisher_answers_control_and_sets_interval(node: Node) -> None:
 async def test_publisher_runs_with_sonar_only(node: Node) -> None:
     names = sorted(entry.name for entry in metadata.entry_points(group="ccpipe.collectors"))
     off = "".join(f"[publish.collectors.{name}]\nenabled = false\n" for name in names)
-    node.configure(f"[publish.sonar]\nsample = '300ms'\n{off}")
+    node.configure(f"[publish.sonar]\nsample_interval = '300ms'\n{off}")
     await node.start()
     await eventually(lambda: len(node.envelopes) >= 3)
     assert await node.stop() == 0
@@ -308,11 +308,11 @@ async def test_publisher_runs_with_sonar_only(node: Node) -> None:
 
 async def test_reload_enables_sonar(node: Node) -> None:
     """Sysinfo is published at once."""
-    node.configure("[publish.sonar]\nsample = 0\nsysinfo = 0\n")
+    node.configure("[publish.sonar]\nsample_interval = 0\nsysinfo_interval = 0\n")
     await node.start()
     await node.samples(2)
     assert node.envelopes == []
-    node.configure("[publish.sonar]\nsample = '300ms'\n")
+    node.configure("[publish.sonar]\nsample_interval = '300ms'\n")
     node.reload()
     await eventually(lambda: set(node.kinds()) >= {"sysinfo", "sample"})
     assert await node.stop() == 0

@@ -144,7 +144,7 @@ def test_envelopes_suffice_without_collectors() -> None:
     """A publisher without collectors and envelopes is a configuration error."""
     off = {name: {"enabled": False} for name in NAMES}
     assert parts_of(collectors=off).of_metrics().collectors == {}
-    silent = SonarOptions(sample=Duration(0), sysinfo=Duration(0))
+    silent = SonarOptions(sample_interval=Duration(0), sysinfo_interval=Duration(0))
     with pytest.raises(ConfigError, match="every collector and envelope is disabled"):
         parts_of(collectors=off, sonar=silent)
 

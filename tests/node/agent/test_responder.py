@@ -31,7 +31,7 @@ S27 = b'rapl.pkg_max_limit,hostname=nuc,method=GET,type=socket,type-id=0 control
 
 
 def site_of(server: Any, hostname: str = "nuc", **more: Any) -> Site:
-    control = ControlOptions(put=["interval", "freq"])
+    control = ControlOptions(allow=["interval", "freq"])
     bus = Bus(servers=[server.url], **more)
     return Site(cluster="fox.test", hostname=hostname, bus=bus, publish=Publish(control=control))
 
@@ -184,7 +184,7 @@ async def test_put_sets_value_and_logs_change(
 @pytest.mark.parametrize(
     ("name", "value", "reason", "text"),
     [
-        ("rapl.pkg_limit_1", "85", "denied", "publish.control.put does not allow it"),
+        ("rapl.pkg_limit_1", "85", "denied", "publish.control.allow does not list it"),
         ("rapl.pkg_max_limit", "85", "denied", "rapl.pkg_max_limit cannot be set"),
         ("interval", "soon", "invalid", "not a time: soon"),
         ("freq.govenor", "x", "unknown", "did you mean 'freq.governor'?"),

@@ -140,9 +140,9 @@ async def apply(bus: Connection, site: Site, found: Survey, *, drop: bool) -> No
 
 def _refuse_to_drop(stream: Stream, own: list[Difference], site: Site) -> None:
     settings = {each.setting for each in own}
-    if "max_bytes" in settings and stream.state.bytes > site.bus.stream_size:
+    if "max_bytes" in settings and stream.state.bytes > site.bus.stream_max_bytes:
         reason = f"it stores {stream.state.bytes} bytes"
-    elif "max_age" in settings and 0 < float(site.bus.stream_age) < stream.age:
+    elif "max_age" in settings and 0 < float(site.bus.stream_max_age) < stream.age:
         reason = f"its oldest message is {stream.age:.0f} s old"
     else:
         return

@@ -103,7 +103,7 @@ def stream_name(subjects: Subjects, *, dead: bool = False) -> str:
 
 
 def wanted_stream(bus: Bus, subjects: Subjects, *, dead: bool = False) -> api.StreamConfig:
-    max_age = DEAD_SECONDS if dead else float(bus.stream_age)
+    max_age = DEAD_SECONDS if dead else float(bus.stream_max_age)
     name = stream_name(subjects, dead=dead)
     upstream = has_upstream(bus) and not dead
     stored = [subjects.dead()] if dead else minimal(subjects.patterns(KEPT))
@@ -117,7 +117,7 @@ def wanted_stream(bus: Bus, subjects: Subjects, *, dead: bool = False) -> api.St
         storage=api.StorageType.FILE,
         discard=api.DiscardPolicy.OLD if dead else api.DiscardPolicy(bus.stream_discard),
         max_age=max_age,
-        max_bytes=int(bus.stream_size),
+        max_bytes=int(bus.stream_max_bytes),
         num_replicas=bus.stream_replicas,
         subject_transform=None if dead or upstream else _partitioned(bus.stream_partitions),
         duplicate_window=min(DUPLICATE_SECONDS, max_age or DUPLICATE_SECONDS),
@@ -179,8 +179,8 @@ class Difference(NamedTuple):
 
 
 SETTINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "max_age": ("stream_age", lambda value: str(with_unit(Duration(value / NANOSECONDS)))),
-    "max_bytes": ("stream_size", lambda value: str(with_unit(Size(value)))),
+    "max_age": ("stream_max_age", lambda value: str(with_unit(Duration(value / NANOSECONDS)))),
+    "max_bytes": ("stream_max_bytes", lambda value: str(with_unit(Size(value)))),
     "discard": ("stream_discard", lambda value: api.DiscardPolicy(value).value),
     "num_replicas": ("stream_replicas", str),
     "sources": ("stream_sources", _upstream_text),

@@ -16,7 +16,10 @@ NAME = "ccpipe-fox%2Etest"
 
 def larger(site: Site) -> Site:
     bus = msgspec.structs.replace(
-        site.bus, stream_size=Size(5 * 2**30), stream_age=Duration(7200), stream_discard="new"
+        site.bus,
+        stream_max_bytes=Size(5 * 2**30),
+        stream_max_age=Duration(7200),
+        stream_discard="new",
     )
     return msgspec.structs.replace(site, bus=bus)
 
@@ -48,7 +51,7 @@ async def test_changed_limits_are_reported_and_applied(
         await bus.jetstream().publish("fox%2Etest.metrics", b"kept")
         wanted = larger(site)
         await make(bus.jetstream(), wanted)
-        assert "max_bytes is 1GiB, not 5GiB (bus.stream_size)" in caplog.text
+        assert "max_bytes is 1GiB, not 5GiB (bus.stream_max_bytes)" in caplog.text
         with pytest.raises(ConfigError, match="max_age is 1d, not 2h"):
             await check_streams(bus, wanted)
         await apply(bus, wanted, await survey(bus, wanted), drop=False)
@@ -81,7 +84,7 @@ async def test_apply_refuses_limit_that_deletes_messages(site: Site) -> None:
         await make(bus.jetstream(), site)
         for number in range(20):
             await bus.jetstream().publish("fox%2Etest.metrics", b"%d" % number * 1000)
-        small = msgspec.structs.replace(site.bus, stream_size=Size(8192))
+        small = msgspec.structs.replace(site.bus, stream_max_bytes=Size(8192))
         wanted = msgspec.structs.replace(site, bus=small)
         found = await survey(bus, wanted)
         with pytest.raises(ConfigError, match="--drop"):

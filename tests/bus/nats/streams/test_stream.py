@@ -44,7 +44,10 @@ async def test_stream_stores_all_but_control_and_dead_letters(
     assert all(subject in stored for subject in ("metrics", "events", "log", "sonar"))
     assert "control" not in stored
     assert "dead" not in stored
-    assert (config.max_age, config.max_bytes) == (float(site.bus.stream_age), site.bus.stream_size)
+    assert (config.max_age, config.max_bytes) == (
+        float(site.bus.stream_max_age),
+        site.bus.stream_max_bytes,
+    )
 
 
 async def test_dead_letters_have_their_own_stream(site: Site, jetstream: JetStreamContext) -> None:

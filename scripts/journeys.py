@@ -72,7 +72,7 @@ class Recorder:
 class Collected(Sink[Any]):
     """The end of a journey to records: counts what it is given."""
 
-    limits = Limits(age=0.0)
+    limits = Limits(max_wait=0.0)
 
     def __init__(self, takes: type[Records]) -> None:
         self.takes = takes
@@ -185,7 +185,7 @@ async def nats_to_parquet(directory: Path) -> AsyncIterator[Send]:
     async with _server(directory) as (bus, client):
         source = {"use": "nats", "durable": "parquet"}
         sink = {"use": "parquet", "dir": str(directory / "parquet")}
-        async with _running(source, sink, site=_site(bus=bus), limits=Limits(age=0.0)):
+        async with _running(source, sink, site=_site(bus=bus), limits=Limits(max_wait=0.0)):
             await _until_acknowledged(client, "parquet", 0)
 
             async def send(number: int) -> None:

@@ -154,7 +154,7 @@ async def bridging(messages: int, *, is_durable: bool) -> float:
             durable="bench" if is_durable else "",
         )
         sink = _Counter()
-        limits = Limits(age=1.0)
+        limits = Limits(max_wait=1.0)
         pipe = asyncio.create_task(run(source, sink, limits=limits, telemetry=telemetry, stop=stop))
         while not telemetry.ready:  # it is a plain flag
             if pipe.done():

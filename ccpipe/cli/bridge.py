@@ -162,7 +162,7 @@ def _on_copies(table: Mapping[str, Any], directory: Path) -> dict[str, Any]:
 class Printer(Sink[Any]):
     """Prints records of any type, one per line, as in dead letters."""
 
-    limits = Limits(age=0.1)
+    limits = Limits(max_wait=0.1)
 
     def __init__(self, takes: type[Records]) -> None:
         self.takes = takes

@@ -67,7 +67,7 @@ async def send(
             name="send",
             telemetry=telemetry,
             dead_letter_sink=letters,
-            limits=Limits(age=0.1),
+            limits=Limits(max_wait=0.1),
         )
     dead = plural(telemetry.total(telemetry.dead), "line")
     if sink.forbidden:

@@ -52,7 +52,7 @@ use = "parquet"
 dir = {dir}
 
 [batch]
-age = {age}
+max_wait = {age}
 """
 
 

@@ -162,15 +162,15 @@ class TelemetryOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Batching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Batching of records before a write; defaults depend on the sink."""
 
-    lines: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    max_records: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Maximum number of records per write."""
-    bytes: Size | None = None
+    max_bytes: Size | None = None
     """Maximum size of the records of a write, in memory."""
-    age: Duration | None = None
+    max_wait: Duration | None = None
     """Maximum time a record waits for others."""
-    timeout: Duration | None = None
+    write_timeout: Duration | None = None
     """Timeout of a write, which is then retried with half of the records."""
-    memory: Size | None = None
+    max_memory: Size | None = None
     """Maximum size of all records in memory; beyond it, the source is not read."""
 
 

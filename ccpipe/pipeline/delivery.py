@@ -61,10 +61,10 @@ class TimeLimit:
     """
 
     def __init__(self, limits: Limits, sink: Sink[Records]) -> None:
-        self.seconds = limits.timeout
+        self.seconds = limits.write_timeout
         """The current limit set by ``run()``; 0 if unset."""
         self._sink = sink if isinstance(sink, TimedSink) else None
-        self._configured = limits.timeout, self._sink.time_limit if self._sink else 0.0
+        self._configured = limits.write_timeout, self._sink.time_limit if self._sink else 0.0
         self._effective = min(filter(None, self._configured), default=0.0)
         self._largest = max(1.0, MAX_SECONDS / self._effective) if self._effective else 1.0
         self._factor = 1.0
@@ -79,7 +79,7 @@ class TimeLimit:
         self._timeouts += 1
         if self._timeouts > 1 and self._factor < self._largest:
             self._set(2 * self._factor)
-            key = "sink.timeout" if self._sink else "batch.timeout"
+            key = "sink.timeout" if self._sink else "batch.write_timeout"
             seconds = self._effective * self._factor
             log.warning("%s; the time limit is now %g s: raise %s", error, seconds, key)
 
@@ -121,7 +121,7 @@ class Attempts:
     def begin_shutdown(self) -> None:
         """Start the grace period; a write that takes longer is abandoned."""
         self.ending.set()
-        self._grace_end = now() + self.limits.grace
+        self._grace_end = now() + self.limits.stop_timeout
         if self._current is not None:
             when = self._current.when()
             self._current.reschedule(
@@ -145,10 +145,10 @@ class Attempts:
             if the grace period is over.
 
         """
-        pause = min(FIRST_SECONDS, self.limits.backoff)
+        pause = min(FIRST_SECONDS, self.limits.max_backoff)
         while True:
             try:
-                await self.bounded(attempt, limit.seconds if limit else self.limits.timeout)
+                await self.bounded(attempt, limit.seconds if limit else self.limits.write_timeout)
             except UnavailableError as error:
                 if self.is_over or (limit and isinstance(error, TimedOutError)):
                     raise
@@ -157,7 +157,7 @@ class Attempts:
             else:
                 return
             await self.pause(random.uniform(0, pause))  # noqa: S311 - no secret
-            pause = min(2 * pause, self.limits.backoff)
+            pause = min(2 * pause, self.limits.max_backoff)
 
     def _report(self, reason: str) -> None:
         """Log why a write failed; the same reason at most once a minute."""
@@ -394,7 +394,7 @@ class SinkWriter:
         total = len(portion.records)
         if total == 1 or self._stays_whole(portion):
             log.warning("%s: %s; retrying", type(self.sink).__name__, error)
-            await self.attempts.pause(min(1.0, self.limits.backoff))
+            await self.attempts.pause(min(1.0, self.limits.max_backoff))
             return [portion]
         log.warning("%s: %s; retrying with half", type(self.sink).__name__, error)
         self._max_records = total // 2
@@ -406,7 +406,7 @@ class SinkWriter:
         One does that limits its own steps and goes on where it was; others get a message whole
         until the time limit cannot grow.
         """
-        if self.sink.limits.timeout == math.inf:
+        if self.sink.limits.write_timeout == math.inf:
             return True
         return portion.is_one_message and not self.time_limit.is_largest
 
@@ -425,7 +425,7 @@ class SinkWriter:
         """After a write that succeeded in good time, allow larger ones again."""
         if 2 * written >= self._max_records:
             self._max_records *= 2
-        if self._max_records > self.limits.lines:
+        if self._max_records > self.limits.max_records:
             self._max_records = math.inf
 
     def complete(self, items: Sequence[Item]) -> int:

@@ -6,22 +6,22 @@ import msgspec
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bounds on batches, on memory and on retries."""
 
-    lines: int = 50_000
+    max_records: int = 50_000
     """Maximum number of records per write."""
-    bytes: int = 4 * 2**20
+    max_bytes: int = 4 * 2**20
     """Maximum size of the records of a write, in memory, approximately."""
-    age: float = 1.0
+    max_wait: float = 1.0
     """Maximum time that a record waits, in seconds."""
-    memory: int = 64 * 2**20
+    max_memory: int = 64 * 2**20
     """Maximum bytes in memory, including a running write; beyond it, the source is not read."""
-    grace: float = 3.0
+    stop_timeout: float = 3.0
     """Time in seconds for which writes are retried after a stop was requested."""
-    timeout: float = 30.0
+    write_timeout: float = 30.0
     """Timeout of a write in seconds, after which it is retried with half of the records.
 
     It grows while even small writes take longer. 0 if a write cannot be abandoned, such as a disk
     write in a thread. The default of a sink that limits its own steps, and goes on where it was if
     it is repeated, is infinity: whatever is configured, it is repeated with the same records.
     """
-    backoff: float = 30.0
+    max_backoff: float = 30.0
     """Maximum pause between attempts, in seconds; pauses grow from 0.1 s, with jitter."""

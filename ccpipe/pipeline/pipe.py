@@ -86,8 +86,8 @@ async def run(
 ) -> None:
     """Carry everything from `source` through `translators` to `sink`, until the source ends.
 
-    Setting `stop` ends the source; batches handed over by then are still written, for up
-    to ``limits.grace`` seconds if the sink fails. The same applies if the source itself fails.
+    Setting `stop` ends the source; batches handed over by then are still written, for up to
+    ``limits.stop_timeout`` seconds if the sink fails. The same applies if the source itself fails.
     Records that could not be written and have no upstream to redeliver them become dead letters.
     An unexpected error in a background task of a part ends the pipe in the same way, and is raised.
 

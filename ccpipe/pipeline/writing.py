@@ -47,7 +47,7 @@ class Queue:
     async def put(self, item: Item) -> None:
         """Add an item, once memory use is below the limit."""
         item.born = now()
-        while self.held and self.held >= self.limits.memory:
+        while self.held and self.held >= self.limits.max_memory:
             self._room.clear()
             await self._room.wait()
         self.items.append(item)
@@ -80,7 +80,7 @@ class Queue:
             if until is not None and now() >= until:
                 return []
             self._due.clear()
-            old = self.items[0].born + self.limits.age if self.items else math.inf
+            old = self.items[0].born + self.limits.max_wait if self.items else math.inf
             when = min(old, math.inf if until is None else until)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(None if when == math.inf else when):
@@ -94,14 +94,14 @@ class Queue:
             self.ended
             or self.flush_now
             or self._is_full()
-            or now() >= self.items[0].born + self.limits.age
+            or now() >= self.items[0].born + self.limits.max_wait
         )
 
     def _is_full(self) -> bool:
         return (
-            self.size >= self.limits.bytes
-            or self.lines >= self.limits.lines
-            or self.held >= self.limits.memory
+            self.size >= self.limits.max_bytes
+            or self.lines >= self.limits.max_records
+            or self.held >= self.limits.max_memory
         )
 
     def _gather(self) -> list[Item]:
@@ -112,7 +112,7 @@ class Queue:
             item = self.items[0]
             lines += len(item.records)
             size += item.size
-            if taken and (lines > self.limits.lines or size > self.limits.bytes):
+            if taken and (lines > self.limits.max_records or size > self.limits.max_bytes):
                 break
             taken.append(self.items.popleft())
             self.lines -= len(item.records)
@@ -310,7 +310,7 @@ class PipeWriter:
     async def _keep(self, items: list[Item], unwritten: list[Portion], reason: str) -> None:
         """Make dead letters of records without an upstream, until the source has ended too."""
         self.queue.flush_now = True
-        deadline = now() + self.attempts.limits.grace
+        deadline = now() + self.attempts.limits.stop_timeout
         while items:
             letters = [bad for item in items if not item.is_redelivered for bad in item.letters]
             letters += [

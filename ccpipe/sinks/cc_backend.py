@@ -78,7 +78,9 @@ class CcBackendSink(HttpSink[Lines]):
 
     stored = frozenset({200, 201})
 
-    limits = Limits(lines=100, age=0.0, timeout=300.0)  # each request has a shorter timeout
+    limits = Limits(
+        max_records=100, max_wait=0.0, write_timeout=300.0
+    )  # each request has a shorter timeout
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ class CcMetricStoreSink(HttpSink[Lines]):
 
     path = "/api/write"
 
-    limits = Limits(lines=10_000, bytes=4 * 2**20, age=1.0)
+    limits = Limits(max_records=10_000, max_bytes=4 * 2**20, max_wait=1.0)
 
     def __init__(self, *, url: str = "http://127.0.0.1:8082", **http: Any) -> None:
         """Configure the address.

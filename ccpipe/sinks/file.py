@@ -33,7 +33,7 @@ class FileSink(Sink[Lines]):
 
     takes = Lines
 
-    limits = Limits(timeout=0.0)
+    limits = Limits(write_timeout=0.0)
 
     def __init__(
         self,

@@ -56,7 +56,7 @@ class Hdf5Sink(Sink[Lines]):
 
     takes = Lines
 
-    limits = Limits(lines=50_000, age=5.0, timeout=0.0)
+    limits = Limits(max_records=50_000, max_wait=5.0, write_timeout=0.0)
 
     def __init__(
         self,

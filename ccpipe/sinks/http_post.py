@@ -55,7 +55,7 @@ class HttpPostSink(HttpSink[Any]):
             raise ConfigError("profile: goes with format = 'sonar'")
         self.format, self.precision, self.profile, self.html = format, precision, profile, html
         self.takes = Lines if format == "line" else Envelopes
-        self.limits = Limits(lines=10_000 if format == "line" else 1)
+        self.limits = Limits(max_records=10_000 if format == "line" else 1)
 
     async def write(self, records: Records) -> None:
         """Send the records; a response of 200, 201, 202 or 204 means that they are stored."""

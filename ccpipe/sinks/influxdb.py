@@ -29,7 +29,7 @@ class InfluxdbSink(HttpSink[Lines]):
 
     takes = Lines
 
-    limits = Limits(lines=10_000, bytes=4 * 2**20, age=1.0)
+    limits = Limits(max_records=10_000, max_bytes=4 * 2**20, max_wait=1.0)
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ class PrometheusSink(HttpSink[Lines]):
 
     stored = frozenset({200, 204})
 
-    limits = Limits(lines=10_000, bytes=4 * 2**20, age=1.0)
+    limits = Limits(max_records=10_000, max_bytes=4 * 2**20, max_wait=1.0)
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class PrometheusScrapeSink(Sink[Lines]):
 
     takes = Lines
 
-    limits = Limits(lines=50_000, bytes=4 * 2**20, age=1.0)
+    limits = Limits(max_records=50_000, max_bytes=4 * 2**20, max_wait=1.0)
 
     def __init__(
         self,

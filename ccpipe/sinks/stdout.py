@@ -19,7 +19,7 @@ class StdoutSink(Sink[Lines]):
 
     takes = Lines
 
-    limits = Limits(age=0.1, timeout=math.inf)  # a user may have suspended the reader
+    limits = Limits(max_wait=0.1, write_timeout=math.inf)  # a user may have suspended the reader
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ class TreeSink(Sink[Envelopes]):
 
     takes = Envelopes
 
-    limits = Limits(lines=10_000, age=5.0, timeout=0.0)
+    limits = Limits(max_records=10_000, max_wait=5.0, write_timeout=0.0)
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ class VictoriaMetricsSink(HttpSink[Lines], UnsyncedSink[Lines]):
 
     path = "/write"
 
-    limits = Limits(lines=50_000, bytes=4 * 2**20, age=1.0)
+    limits = Limits(max_records=50_000, max_bytes=4 * 2**20, max_wait=1.0)
 
     def __init__(
         self,

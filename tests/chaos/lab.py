@@ -213,8 +213,8 @@ class Lab:
             [sink]
             {sink}
             [batch]
-            lines = 5000
-            age = "100ms"
+            max_records = 5000
+            max_wait = "100ms"
             """
         )
         return self.ccpipe("bridge", "bridge", recipe, **self._key("bridge", "chaos"), **environ)

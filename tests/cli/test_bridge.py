@@ -34,7 +34,7 @@ use = "parquet"
 dir = "{dir}"
 
 [batch]
-age = "200ms"
+max_wait = "200ms"
 """
 
 
@@ -118,7 +118,7 @@ async def test_bridge_writes_and_acknowledges_batch_on_sigterm(
     nats_server: NatsServer, recipe: Path, tmp_path: Path
 ) -> None:
     """Even if the batch is neither full nor old."""
-    bridge = await start(recipe, url=nats_server.url, CCPIPE_BATCH__AGE="1h")
+    bridge = await start(recipe, url=nats_server.url, CCPIPE_BATCH__MAX_WAIT="1h")
     client = await nats.connect(nats_server.url)
     await _publish(client, "local.metrics", b"".join(lines(10)))
     jetstream = client.jetstream()

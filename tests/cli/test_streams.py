@@ -20,7 +20,9 @@ from tests.cli.command import Ended, ccpipe
 
 async def run(*arguments: object, server: NatsServer, size: str = "1GiB") -> Ended:
     where = ("--server", server.url, "--cluster", "fritz")
-    return await asyncio.to_thread(lambda: ccpipe(*arguments, *where, CCPIPE_BUS__STREAM_MAX_BYTES=size))
+    return await asyncio.to_thread(
+        lambda: ccpipe(*arguments, *where, CCPIPE_BUS__STREAM_MAX_BYTES=size)
+    )
 
 
 async def test_streams_show_prints_limits_of_applied_streams(

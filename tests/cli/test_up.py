@@ -254,7 +254,7 @@ async def test_up_ignores_variables_for_other_recipes(tmp_path: Path) -> None:
         "CCPIPE_SINK__URL": "http://127.0.0.1:1",
         "CCPIPE_SOURCE__QUEUE": "q",
         "CCPIPE_TRANSLATE": "x",
-        "CCPIPE_BATCH__LINES": "soon",
+        "CCPIPE_BATCH__MAX_RECORDS": "soon",
     }
     async with started(tmp_path, "--no-dashboard", "--config", str(config), **added) as up:
         errors = await up.stop()

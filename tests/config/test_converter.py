@@ -39,14 +39,17 @@ def failure(tree: dict[str, Any], kind: Any = Site, **more: Any) -> str:
     [
         ({"clustr": "x"}, "top level: unknown key 'clustr'; did you mean 'cluster'?"),
         ({"bus": {"server": []}}, "bus: unknown key 'server'; did you mean 'servers'?"),
-        ({"batch": {"linse": 1}}, "batch: unknown key 'linse'; did you mean 'lines'?"),
-        ({"batch": {"": 1}}, "batch: unknown key ''; known are age, bytes, lines, memory"),
-        ({"batch": {"x`y - at `$": 1}}, "batch: unknown key 'x`y - at `$'; known are age,"),
+        (
+            {"batch": {"max_record": 1}},
+            "batch: unknown key 'max_record'; did you mean 'max_records'?",
+        ),
+        ({"batch": {"": 1}}, "batch: unknown key ''; known are max_bytes, max_memory"),
+        ({"batch": {"x`y - at `$": 1}}, "batch: unknown key 'x`y - at `$'; known are max_bytes,"),
         ({"telemetry": {"port": 1}}, "telemetry: unknown key 'port'; known are listen"),
         ({"cluster": 5}, "cluster: expected text, got an integer"),
         ({"cluster": ""}, "cluster: expected text of length >= 1"),
         ({"hostname": ""}, "hostname: expected text of length >= 1"),
-        ({"batch": {"lines": 0}}, "batch.lines: expected an integer >= 1"),
+        ({"batch": {"max_records": 0}}, "batch.max_records: expected an integer >= 1"),
         ({"bus": "nats://a"}, "bus: expected a table, got text"),
         ({"bus": {"servers": "nats://a"}}, "bus.servers: expected a list, got text"),
         ({"bus": {"servers": ["a", 1]}}, "bus.servers[1]: expected text, got an integer"),
@@ -133,7 +136,7 @@ def test_converter_reads_path() -> None:
 )
 def test_durations_have_units(text: str, seconds: float) -> None:
     for value in (text, seconds, str(seconds)):
-        assert to_struct({"age": value}, Batching, "f").age == seconds
+        assert to_struct({"max_wait": value}, Batching, "f").max_wait == seconds
 
 
 @pytest.mark.parametrize(
@@ -152,7 +155,7 @@ def test_durations_have_units(text: str, seconds: float) -> None:
 def test_sizes_have_units(text: str, size: int) -> None:
     """Decimal and binary units are distinguished; a plain number counts bytes."""
     for value in (text, size, str(size)):
-        assert to_struct({"memory": value}, Batching, "f").memory == size
+        assert to_struct({"max_memory": value}, Batching, "f").max_memory == size
 
 
 WRONG = [-1, -0.5, math.nan, math.inf, -math.inf, 10**400, "9" * 400, True, "", "x", "-1s", "1.2.3"]
@@ -162,8 +165,8 @@ WRONG += ["10 parsecs", "1e3", "10S", [], {}, "inf", "nan", "½", "\u0661s"]
 @pytest.mark.parametrize(
     ("kind", "key", "name"),
     [
-        (Batching, "age", "a duration"),
-        (Batching, "memory", "a size"),
+        (Batching, "max_wait", "a duration"),
+        (Batching, "max_memory", "a size"),
         (Site, "publish", "an interval"),
     ],
 )
@@ -182,7 +185,7 @@ def test_zero_is_duration_but_not_interval() -> None:
         ConfigError, match=r"publish.interval: not an interval: 0 \(must be more than 0"
     ):
         to_struct({"publish": {"interval": 0}}, Site, "f")
-    assert Interval(0) == to_struct({"age": 0}, Batching, "f").age
+    assert Interval(0) == to_struct({"max_wait": 0}, Batching, "f").max_wait
 
 
 @given(st.integers(0, 10**9), st.sampled_from([Duration, Size]))

@@ -112,8 +112,8 @@ def test_environment_text_is_converted() -> None:
         "CCPIPE_BUS__STREAM_MAX_BYTES": "1GiB",
         "CCPIPE_PUBLISH__INTERVAL": "5m",
         "CCPIPE_PUBLISH__TAGS__RACK": "7",
-        "CCPIPE_BATCH__LINES": "500",
-        "CCPIPE_BATCH__AGE": "2s",
+        "CCPIPE_BATCH__MAX_RECORDS": "500",
+        "CCPIPE_BATCH__MAX_WAIT": "2s",
         "CCPIPE_SINK__URL": "http://db:8428",
         "CCPIPE_SINK__PORT": "5432",
         "HOME": "/root",
@@ -123,7 +123,7 @@ def test_environment_text_is_converted() -> None:
     assert recipe.bus.stream_max_bytes == 2**30
     assert float(recipe.publish.interval) == 300
     assert recipe.publish.tags == {"rack": "7"}
-    assert recipe.batch == Batching(lines=500, age=Duration(2))
+    assert recipe.batch == Batching(max_records=500, max_wait=Duration(2))
     assert recipe.sink == {"use": "stdout", "url": "http://db:8428", "port": "5432"}
 
 
@@ -186,7 +186,10 @@ def test_typo_in_setting_is_error(name: str, meant: str) -> None:
 
 def test_variables_of_recipe_do_not_affect_other_commands() -> None:
     """``export CCPIPE_SINK__URL=…`` is meant for bridges; ``ccpipe tail`` still works."""
-    assert load(None, Site, environ={"CCPIPE_SINK__URL": "x", "CCPIPE_BATCH__AGE": "1s"}) == Site()
+    assert (
+        load(None, Site, environ={"CCPIPE_SINK__URL": "x", "CCPIPE_BATCH__MAX_WAIT": "1s"})
+        == Site()
+    )
 
 
 scalars = st.one_of(

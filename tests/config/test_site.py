@@ -18,7 +18,7 @@ ENDS = {"source": {"use": "nats"}, "sink": {"use": "null"}}
 
 def test_recipe_has_all_keys_of_site() -> None:
     recipe = to_struct({"cluster": "fox", **ENDS}, Recipe, "r.toml")
-    assert (recipe.cluster, recipe.translate, recipe.batch.lines) == ("fox", [], None)
+    assert (recipe.cluster, recipe.translate, recipe.batch.max_records) == ("fox", [], None)
     fields = {field.name for field in msgspec.structs.fields(Site)}
     assert fields < {field.name for field in msgspec.structs.fields(Recipe)}
 

@@ -62,7 +62,7 @@ class Forgetful(ListSink, UnsyncedSink[Lines]):
         self.started = clock()
 
 
-LIMITS = Limits(age=0, backoff=0.1)
+LIMITS = Limits(max_wait=0, max_backoff=0.1)
 
 
 @given(
@@ -85,7 +85,7 @@ def test_acknowledged_records_survive_any_crash(
     async def main() -> None:
         for when in crashes:
             asyncio.get_running_loop().call_later(when, crash)
-        await run(source, sink, limits=Limits(age=0, memory=memory))
+        await run(source, sink, limits=Limits(max_wait=0, max_memory=memory))
         crash()
 
     play(main())

@@ -131,7 +131,7 @@ def test_store_slower_than_its_time_limit_gets_everything(
     """
     sink = Slow(needs)
     source = ListSource([made(*range(n * LINES, (n + 1) * LINES)) for n in range(BATCHES)])
-    play(run(source, sink, limits=Limits(lines=5000, timeout=30)))
+    play(run(source, sink, limits=Limits(max_records=5000, write_timeout=30)))
     assert source.acked == list(range(BATCHES))
     copies = Counter(values(sink.written))
     assert set(copies) == set(range(BATCHES * LINES))
@@ -147,14 +147,16 @@ def test_raised_time_limit_is_logged_with_key_to_raise(
     play(run(ListSource([made(1)]), Slow(constant)))
     assert "no answer in time; the time limit is now 20 s: raise sink.timeout" in caplog.text
     caplog.clear()
-    play(run(ListSource([made(1)]), ListSink(seconds=50), limits=Limits(timeout=30)))
-    assert "the write timed out; the time limit is now 60 s: raise batch.timeout" in caplog.text
+    play(run(ListSource([made(1)]), ListSink(seconds=50), limits=Limits(write_timeout=30)))
+    assert (
+        "the write timed out; the time limit is now 60 s: raise batch.write_timeout" in caplog.text
+    )
 
 
 def test_time_limit_decreases_when_store_is_fast_again() -> None:
     """It is never below the configured one, nor above the maximum."""
     sink = Slow(constant)
-    limit = TimeLimit(Limits(timeout=30), sink)
+    limit = TimeLimit(Limits(write_timeout=30), sink)
     for _ in range(20):
         limit.exceeded(TimedOutError("slow"))
     assert (limit.seconds, sink.time_limit) == (720, MAX_SECONDS)
@@ -169,7 +171,7 @@ def test_time_limit_decreases_when_store_is_fast_again() -> None:
 def test_single_timeout_changes_no_limit() -> None:
     """A smaller write is tried first."""
     sink = Slow(constant)
-    limit = TimeLimit(Limits(timeout=30), sink)
+    limit = TimeLimit(Limits(write_timeout=30), sink)
     limit.exceeded(TimedOutError("slow"))
     assert (limit.seconds, sink.time_limit) == (30, 10)
 
@@ -178,7 +180,7 @@ def test_configured_limit_above_maximum_is_kept() -> None:
     """So is the absence of any limit."""
     for configured in (1000.0, 0.0):
         sink = Slow(constant, time_limit=0)
-        limit = TimeLimit(Limits(timeout=configured), sink)
+        limit = TimeLimit(Limits(write_timeout=configured), sink)
         for _ in range(5):
             limit.exceeded(TimedOutError("slow"))
         assert (limit.seconds, sink.time_limit) == (configured, 0)

@@ -34,7 +34,7 @@ from tests.pipeline.parts import (
 def test_pipe_writes_everything_in_order_at_end_of_source() -> None:
     """A partial batch is written when the source ends, without waiting for its age."""
     source, sink = ListSource([made(1, 2), made(3), made(4, 5)]), ListSink()
-    play(run(source, sink, limits=Limits(age=math.inf)))
+    play(run(source, sink, limits=Limits(max_wait=math.inf)))
     assert values(sink.written) == [1, 2, 3, 4, 5]
     assert sink.sizes == [5]
     assert source.acked == [0, 1, 2]
@@ -43,7 +43,7 @@ def test_pipe_writes_everything_in_order_at_end_of_source() -> None:
 def test_writes_are_no_larger_than_limit() -> None:
     """Batches are gathered up to the limit on lines, and never cut."""
     source, sink = ListSource([made(n, n) for n in range(5)]), ListSink()
-    play(run(source, sink, limits=Limits(lines=5)))
+    play(run(source, sink, limits=Limits(max_records=5)))
     assert sink.sizes == [4, 4, 2]
 
 
@@ -51,7 +51,7 @@ def test_pipe_writes_records_of_slow_source_by_age() -> None:
     """Records are written when the oldest of them reaches the age limit."""
     source = ListSource([made(1), made(2), made(3)], delays=[0, 7, 7])
     sink = ListSink()
-    play(run(source, sink, limits=Limits(age=10)))
+    play(run(source, sink, limits=Limits(max_wait=10)))
     assert sink.tries == [10, 14]
     assert sink.sizes == [2, 1]
 
@@ -61,7 +61,7 @@ def test_pipe_acknowledges_batches_after_their_write() -> None:
     event_log: EventLog = []
     source = ListSource([made(1), made(2), made(3), made(4)], event_log=event_log)
     sink = ListSink(Failing(UnavailableError("unavailable"), 3), seconds=1, event_log=event_log)
-    play(run(source, sink, limits=Limits(lines=2)))
+    play(run(source, sink, limits=Limits(max_records=2)))
     events = [(what, about) for what, about in event_log if what in ("written", "ack")]
     assert events == [
         ("written", [1, 2]),
@@ -85,7 +85,9 @@ async def test_pipe_reads_endless_source_within_memory_limit() -> None:
 
     source = ListSource(made(n) for n in range(10**9))
     sink = Stuck()
-    limits = Limits(lines=4, memory=16 * 1024, timeout=0.0)  # one try, so no pause to wait for
+    limits = Limits(
+        max_records=4, max_memory=16 * 1024, write_timeout=0.0
+    )  # one try, so no pause to wait for
     piping = asyncio.create_task(run(source, sink, limits=limits, telemetry=telemetry, stop=stop))
     await asyncio.sleep(3600)
     one = Item(made(10)).size
@@ -107,7 +109,7 @@ def test_pipe_writes_although_source_never_waits() -> None:
     handed: list[int] = []
     source = ListSource(made(n) for n in range(100))
     sink = ListSink(lambda _: handed.append(source.handed))
-    play(run(source, sink, limits=Limits(lines=10)))
+    play(run(source, sink, limits=Limits(max_records=10)))
     assert handed[0] <= 10 + 1
 
 
@@ -175,7 +177,7 @@ def test_counters_report_reads_writes_retries_and_dead_letters() -> None:
     telemetry = Telemetry()
     source = ListSource([decode(b"a value=1 1\nbroken\n"), made(2, 3), made(4)])
     sink = ListSink(Failing(UnavailableError("unavailable"), 2), seconds=10)
-    play(run(source, sink, limits=Limits(lines=3, age=1), telemetry=telemetry))
+    play(run(source, sink, limits=Limits(max_records=3, max_wait=1), telemetry=telemetry))
 
     def count(name: str, part: str) -> float | None:
         return telemetry.registry.get_sample_value(f"ccpipe_{name}_total", {"part": part})
@@ -213,7 +215,7 @@ def test_pipe_is_ready_while_running_and_writing() -> None:
         watching = asyncio.create_task(watch())
         source = Slow([made(1), made(2)], delays=[2, 10])
         sink = ListSink(unavailable_until_eight)
-        await run(source, sink, limits=Limits(age=0, backoff=0.4), telemetry=telemetry)
+        await run(source, sink, limits=Limits(max_wait=0, max_backoff=0.4), telemetry=telemetry)
         watching.cancel()
         await asyncio.wait({watching})
         assert ready == [2.5, 3.5, 8.5, 9.5, 10.5, 11.5, 12.5, 13.5]
@@ -350,7 +352,9 @@ def test_pipe_loses_nothing(
         Failing(UNAVAILABLE, 0 if {"unavailable", "unavailable slowly"} & set(outcomes) else dead)
     )
     sink = UnreliableSink(outcomes, outcome)
-    limits = Limits(lines=lines, memory=memory, age=age, grace=2, backoff=0.5)
+    limits = Limits(
+        max_records=lines, max_memory=memory, max_wait=age, stop_timeout=2, max_backoff=0.5
+    )
     telemetry = Telemetry()
 
     async def main() -> None:

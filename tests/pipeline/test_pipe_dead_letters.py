@@ -72,7 +72,7 @@ def test_pipe_finds_bad_records_at_any_position(
     source = ListSource(batches(total, cuts, columns=columns))
     sink = ListSink(Picky(bad, named=named, encoding=encoding))
     kept = ListDeadLetterSink()
-    limits = Limits(lines=size)
+    limits = Limits(max_records=size)
     play(run(source, sink, dead_letter_sink=kept, limits=limits, telemetry=telemetry))
     assert values(sink.written) == [n for n in range(total) if n not in bad]
     assert sorted(kept.numbers) == [n for n in range(total) if n in bad]

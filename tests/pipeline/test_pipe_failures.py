@@ -34,7 +34,7 @@ UNAVAILABLE = UnavailableError("unavailable")
 def test_pipe_retries_unavailable_sink_until_it_works() -> None:
     """However long it takes; pauses grow up to the limit, with jitter between nodes."""
     source, sink = ListSource([made(1), made(2)]), ListSink(Failing(UNAVAILABLE, 1000))
-    play(run(source, sink, limits=Limits(backoff=30)))
+    play(run(source, sink, limits=Limits(max_backoff=30)))
     assert values(sink.written) == [1, 2]
     assert source.acked == [0, 1]
     pauses = [b - a for a, b in itertools.pairwise(sink.tries)]
@@ -48,7 +48,7 @@ def test_stopped_pipe_writes_remaining_batches() -> None:
     """The source is stopped; batches handed over are written, as long as writes succeed."""
     source = ListSource([made(n) for n in range(5)], stay=True)
     sink = ListSink(seconds=1.9)
-    play(run_until(1, source, sink, limits=Limits(lines=1, grace=3)))
+    play(run_until(1, source, sink, limits=Limits(max_records=1, stop_timeout=3)))
     assert values(sink.written) == [0, 1, 2, 3, 4]
     assert source.acked == [0, 1, 2, 3, 4]
 
@@ -59,7 +59,7 @@ async def test_stopped_pipe_abandons_hanging_write(has_upstream: bool) -> None:
     """After the grace period: upstream redelivers the batch, else it becomes dead letters."""
     source = ListSource([made(1)], stay=True, upstream=has_upstream)
     sink, kept = ListSink(seconds=10**6), ListDeadLetterSink()
-    limits = Limits(age=0, grace=3, timeout=60)
+    limits = Limits(max_wait=0, stop_timeout=3, write_timeout=60)
     with pytest.raises(UnavailableError, match="timed out"):
         await run_until(1, source, sink, limits=limits, dead_letter_sink=kept)
     assert clock() <= 10
@@ -69,7 +69,7 @@ async def test_stopped_pipe_abandons_hanging_write(has_upstream: bool) -> None:
 def test_pipe_waits_for_write_that_cannot_be_abandoned() -> None:
     """A timeout of 0 belongs to a disk in a thread."""
     source, sink = ListSource([made(1)], stay=True), ListSink(seconds=1000)
-    play(run_until(1, source, sink, limits=Limits(age=0, timeout=0)))
+    play(run_until(1, source, sink, limits=Limits(max_wait=0, write_timeout=0)))
     assert (values(sink.written), source.acked) == ([1], [0])
 
 
@@ -89,7 +89,7 @@ def test_timed_out_write_is_retried_in_halves() -> None:
     batches = [made(*range(start, start + 10)) for start in range(0, 100, 10)]
     sink = SlowSink()
     source = ListSource(batches)
-    play(run(source, sink, limits=Limits(timeout=13, lines=100)))
+    play(run(source, sink, limits=Limits(write_timeout=13, max_records=100)))
     assert values(sink.written) == list(range(100))
     assert source.acked == list(range(10))
     assert max(sink.sizes) >= 25
@@ -101,7 +101,7 @@ def test_batches_are_acknowledged_as_they_are_written() -> None:
     event_log: EventLog = []
     batches = [made(*range(start, start + 10)) for start in range(0, 40, 10)]
     source, sink = ListSource(batches, event_log=event_log), SlowSink(event_log=event_log)
-    play(run(source, sink, limits=Limits(timeout=15, lines=40)))
+    play(run(source, sink, limits=Limits(write_timeout=15, max_records=40)))
     events = [what for what, _ in event_log if what in ("ack", "written")]
     assert events.index("ack") < len(events) - events[::-1].index("written") - 1
 
@@ -118,7 +118,7 @@ def test_writes_grow_again_after_slow_period() -> None:
     """The bound doubles with each write that succeeds at it."""
     sink = ListSink(Failing(TimedOutError("slow"), 3))
     source = ListSource([made(*range(n * 64, n * 64 + 64)) for n in range(10)])
-    play(run(source, sink, limits=Limits(lines=64, age=0)))
+    play(run(source, sink, limits=Limits(max_records=64, max_wait=0)))
     assert sink.sizes[0] == 8
     assert sink.sizes[-1] == 64
     assert len(sink.written) == 640
@@ -139,7 +139,7 @@ async def test_failing_sink_is_retried_for_grace_period_after_stop() -> None:
     source, kept = ListSource([made(1), made(2)], stay=True), ListDeadLetterSink()
     sink = ListSink(Failing(UNAVAILABLE, math.inf))
     with pytest.raises(UnavailableError, match="unavailable"):
-        await run_until(50, source, sink, dead_letter_sink=kept, limits=Limits(grace=3))
+        await run_until(50, source, sink, dead_letter_sink=kept, limits=Limits(stop_timeout=3))
     assert 53 <= clock() <= 53.2
     assert [at for at in sink.tries if at < 50]
     assert [at for at in sink.tries if at > 50]
@@ -156,7 +156,7 @@ async def test_stop_ends_long_pause() -> None:
             raise UNAVAILABLE
 
     source, sink = ListSource([made(1)], stay=True), ListSink(unavailable_until_stopped)
-    await run_until(1000, source, sink, limits=Limits(backoff=600))
+    await run_until(1000, source, sink, limits=Limits(max_backoff=600))
     assert clock() == 1000
     assert source.acked == [0]
 
@@ -187,7 +187,7 @@ async def test_undelivered_records_without_upstream_are_dead_letters() -> None:
         Telemetry(),
     )
     ways: dict[str, Any] = {"translators": [Delay(1)], "telemetry": telemetry}
-    limits = Limits(lines=2, memory=8 * 1024)
+    limits = Limits(max_records=2, max_memory=8 * 1024)
     with pytest.raises(UnavailableError):
         await run_until(60, source, sink, dead_letter_sink=kept, limits=limits, **ways)
     assert 8 < source.handed < 20  # the source was blocked by then, and stopped
@@ -250,7 +250,7 @@ async def test_permanently_failing_sink_ends_pipe(error: Exception, upstream: bo
     source = ListSource([made(1), made(2)], upstream=upstream, stay=True)
     sink, kept = ListSink(answer), ListDeadLetterSink()
     with pytest.raises(type(error), match=str(error)):
-        await run(source, sink, dead_letter_sink=kept, limits=Limits(age=1))
+        await run(source, sink, dead_letter_sink=kept, limits=Limits(max_wait=1))
     assert clock() == 1
     assert len(sink.tries) == 1
     assert source.acked == []
@@ -268,7 +268,7 @@ async def test_source_that_ignores_stop_is_closed_after_grace_period() -> None:
     source = Deaf([made(1), made(2)], upstream=False, stay=True, delays=[0, 62])
     sink, kept = ListSink(Failing(DeniedError("no"), 1)), ListDeadLetterSink()
     with pytest.raises(DeniedError):
-        await run(source, sink, dead_letter_sink=kept, limits=Limits(age=60, grace=3))
+        await run(source, sink, dead_letter_sink=kept, limits=Limits(max_wait=60, stop_timeout=3))
     assert clock() == 60 + 3
     assert kept.numbers == [1, 2]
 
@@ -289,7 +289,7 @@ async def test_failing_source_and_sink_end_pipe_in_grace_period() -> None:
     source = ListSource([made(1)], upstream=False, fails=DataError("no Parquet file"))
     sink, kept = ListSink(Failing(UNAVAILABLE, math.inf)), ListDeadLetterSink()
     with pytest.raises(UnavailableError, match="unavailable"):
-        await run(source, sink, dead_letter_sink=kept, limits=Limits(grace=3))
+        await run(source, sink, dead_letter_sink=kept, limits=Limits(stop_timeout=3))
     assert 3 <= clock() <= 3.2
     assert kept.numbers == [1]
 
@@ -352,7 +352,10 @@ async def test_cancelled_pipe_leaves_nothing_running(seconds: float) -> None:
     event_log: EventLog = []
     source = ListSource([made(n) for n in range(100)], delays=[1] * 2, event_log=event_log)
     sink = ListSink(Failing(UNAVAILABLE, 5), seconds=1, event_log=event_log)
-    kept, limits = ListDeadLetterSink(event_log=event_log), Limits(lines=2, memory=8 * 1024)
+    kept, limits = (
+        ListDeadLetterSink(event_log=event_log),
+        Limits(max_records=2, max_memory=8 * 1024),
+    )
     piping = asyncio.create_task(run(source, sink, dead_letter_sink=kept, limits=limits))
     await asyncio.wait({piping}, timeout=seconds)
     done = piping.done()
@@ -425,7 +428,7 @@ async def test_pipe_behaves_same_on_real_clock() -> None:
     stop = asyncio.Event()
     source = Counting([])
     sink = ListSink(Failing(UNAVAILABLE, 3))
-    piping = asyncio.create_task(run(source, sink, limits=Limits(age=0.01), stop=stop))
+    piping = asyncio.create_task(run(source, sink, limits=Limits(max_wait=0.01), stop=stop))
     while len(sink.written) < 20:
         await asyncio.sleep(0.005)
     stop.set()

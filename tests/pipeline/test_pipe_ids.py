@@ -57,7 +57,7 @@ class Picky(Sink[Lines]):
 async def test_sink_receives_records_with_their_message_ids(names_bad: bool) -> None:
     """Whether the sink names the bad records or they are found by halving."""
     sink, letters = Picky(names_bad=names_bad), ListDeadLetterSink()
-    limits = Limits(age=0.05)
+    limits = Limits(max_wait=0.05)
     await run(numbered(1, 2, 3, 4, 5), sink, dead_letter_sink=letters, limits=limits)
     assert sorted(sink.stored) == [(n, "c") for n in (1, 1, 2, 2, 4, 4, 5, 5)]
     assert len(letters.letters) == 2
@@ -70,7 +70,7 @@ async def test_message_ids_are_kept_by_stateless_translator() -> None:
     def first(records: Any) -> Any:
         return records[:1]
 
-    await run(numbered(1, 2), sink, translators=[first], limits=Limits(age=0.05))
+    await run(numbered(1, 2), sink, translators=[first], limits=Limits(max_wait=0.05))
     assert sink.stored == [(1, "c"), (2, "c")]
 
 
@@ -95,7 +95,7 @@ async def test_dead_letters_are_written_before_their_message_is_stored() -> None
 
     messages = [of_message(n, (1.0, 3.0, 2.0, 3.0, 4.0, 5.0, 6.0)) for n in (1, 2, 3)]
     source = ListSource(messages)
-    limits = Limits(age=0.05)
+    limits = Limits(max_wait=0.05)
     await run(source, Remembers(), dead_letter_sink=letters, limits=limits)
     assert rejected == len(letters.letters) == 6
 
@@ -119,5 +119,5 @@ def test_message_is_split_for_slow_store_only_at_maximum_time_limit(
 ) -> None:
     """Only its last part has the id: a bridge killed in between would repeat the first."""
     sink = Slow(seconds)
-    play(run(numbered(1, 2), sink, limits=Limits(age=0.05)))
+    play(run(numbered(1, 2), sink, limits=Limits(max_wait=0.05)))
     assert sorted(sink.stored) == sorted((number, each) for number in (1, 2) for each in consumers)

@@ -22,7 +22,12 @@ ONE = Item(made(1)).size
 
 
 def queue(**limits: float) -> Queue:
-    unlimited = {"lines": 10**9, "bytes": 10**12, "age": math.inf, "memory": 10**12}
+    unlimited = {
+        "max_records": 10**9,
+        "max_bytes": 10**12,
+        "max_wait": math.inf,
+        "max_memory": 10**12,
+    }
     return Queue(Limits(**{**unlimited, **limits}), Telemetry())  # type: ignore[arg-type]
 
 
@@ -40,7 +45,9 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("limit", [{"lines": 3}, {"bytes": 3 * ONE}, {"memory": 3 * ONE}])
+@pytest.mark.parametrize(
+    "limit", [{"max_records": 3}, {"max_bytes": 3 * ONE}, {"max_memory": 3 * ONE}]
+)
 @virtual
 async def test_queue_hands_out_full_batch_at_once(
     limit: dict[str, float],
@@ -59,7 +66,7 @@ async def test_queue_hands_out_full_batch_at_once(
 @virtual
 async def test_queue_hands_out_old_batch_of_any_size() -> None:
     """The oldest record waits for the age limit and no longer, whatever follows it."""
-    waiting = queue(age=5)
+    waiting = queue(max_wait=5)
     taking = asyncio.create_task(waiting.take())
     await asyncio.sleep(2)
     await put(waiting, 1)
@@ -83,7 +90,7 @@ async def test_flushed_queue_does_not_wait_for_full_batch() -> None:
 @virtual
 async def test_queue_hands_out_oversized_batch_alone() -> None:
     """A batch is the unit: it is neither cut nor delayed for its size."""
-    waiting = queue(lines=2, bytes=ONE, memory=0)
+    waiting = queue(max_records=2, max_bytes=ONE, max_memory=0)
     await waiting.put(Item(made(1, 2, 3)))
     putting = asyncio.create_task(put(waiting, 4))
     items = await waiting.take()
@@ -96,7 +103,7 @@ async def test_queue_hands_out_oversized_batch_alone() -> None:
 @virtual
 async def test_queue_blocks_reader_until_space_suffices() -> None:
     """A release that frees too little does not wake it."""
-    waiting = queue(bytes=ONE, memory=2 * ONE)
+    waiting = queue(max_bytes=ONE, max_memory=2 * ONE)
     await put(waiting, 1)
     await waiting.put(Item(made(*range(2, 10))))  # larger than two
     putting = asyncio.create_task(put(waiting, 5))
@@ -115,7 +122,7 @@ async def test_queue_counts_memory_of_empty_batches() -> None:
         for _ in range(1000):
             await waiting.put(Item(Lines()))
 
-    waiting = queue(memory=100 * ONE)
+    waiting = queue(max_memory=100 * ONE)
     putting = asyncio.create_task(put_empty(waiting))
     await settle()
     assert not putting.done()
@@ -157,7 +164,7 @@ async def test_queue_loses_no_wake_up_in_any_schedule(
     longer than its age although the writer is free.
     """
     payloads = [made(*range(10 * n, 10 * n + sizes[n])) for n in range(len(puts))]
-    waiting = queue(lines=lines, memory=memory * ONE, age=age)
+    waiting = queue(max_records=lines, max_memory=memory * ONE, max_wait=age)
 
     async def read() -> None:
         for delay, payload in zip(puts, payloads, strict=True):
@@ -186,7 +193,7 @@ async def test_queue_loses_no_wake_up_in_any_schedule(
 @virtual
 async def test_queue_propagates_cancellation_of_writer(when: float, age: float, late: bool) -> None:
     """Also if a batch becomes due at the same time."""
-    waiting = queue(age=age)
+    waiting = queue(max_wait=age)
     taking = asyncio.create_task(waiting.take())
     loop = asyncio.get_running_loop()
     if late:
@@ -214,7 +221,7 @@ def test_queue_work_per_batch_does_not_grow_with_their_number() -> None:
 
     async def looks(total: int) -> float:
         Counted.looks = 0
-        waiting = queue(lines=total)
+        waiting = queue(max_records=total)
         for _ in range(total):
             counted = Counted()
             counted.extend(dict(zip(COLUMNS, made(1).columns, strict=True)))

@@ -146,12 +146,12 @@ async def test_records_withheld_by_replaced_translators_need_no_new_batch() -> N
     stages, sink = Stages([Pairs("a")], Lines), ListSink()
     asyncio.get_running_loop().call_later(0.5, stages.replace, [])
     source = ListSource([numbers(1)], stay=True)
-    await run_until(20, source, sink, translators=stages, limits=Limits(age=0))
+    await run_until(20, source, sink, translators=stages, limits=Limits(max_wait=0))
     assert reported(sink.written) == [("ma", 1)]
     assert sink.tries[0] <= 2
 
 
-NOW = Limits(age=0)
+NOW = Limits(max_wait=0)
 
 
 def written_before_acknowledged(event_log: EventLog) -> bool:
@@ -230,7 +230,10 @@ def test_translator_commits_several_batches_of_one_write_once() -> None:
     source = ListSource([made(n) for n in range(4)], event_log=event_log)
     play(
         run(
-            source, ListSink(), translators=[CommitRecorder(event_log)], limits=Limits(age=math.inf)
+            source,
+            ListSink(),
+            translators=[CommitRecorder(event_log)],
+            limits=Limits(max_wait=math.inf),
         )
     )
     assert [which for what, which in event_log if what == "noted"] == [4]

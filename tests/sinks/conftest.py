@@ -95,7 +95,7 @@ async def carry(
     source: Given, sink: Sink[Any], telemetry: Telemetry | None = None
 ) -> list[DeadLetter]:
     """Run a pipe to its end; return the dead letters. All batches must be acknowledged."""
-    kept, limits = KeptDeadLetters(), Limits(age=0, backoff=0.05)
+    kept, limits = KeptDeadLetters(), Limits(max_wait=0, max_backoff=0.05)
     await run(source, sink, dead_letter_sink=kept, limits=limits, telemetry=telemetry)
     assert source.acknowledged == list(range(len(source.given)))
     return kept.letters

@@ -31,7 +31,7 @@ class KilledBridges:
             "CCPIPE_BUS__SERVERS": server.url,
             "CCPIPE_CLUSTER": CLUSTER,
             "CCPIPE_SOURCE__ACK_WAIT": "1s",
-            "CCPIPE_BATCH__AGE": "100ms",
+            "CCPIPE_BATCH__MAX_WAIT": "100ms",
             **options,
         }
         self.published = 0

@@ -194,7 +194,7 @@ async def test_jobs_start_and_stop_once_while_connections_break(
         batches += [started(*numbers[:5]), stopped(*numbers[:5])]
         batches.append([one for n in numbers[5:] for one in (*started(n), *stopped(n))])
     letters = KeptDeadLetters()
-    limits = Limits(lines=10, age=0, backoff=0.05)
+    limits = Limits(max_records=10, max_wait=0, max_backoff=0.05)
     await run(Given(*batches), sink, dead_letter_sink=letters, limits=limits)
     assert letters.letters == []
     assert there.starts == {key(number): 1 for number in range(200)}

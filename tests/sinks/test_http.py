@@ -221,7 +221,7 @@ async def test_envelope_is_one_request(answers: Answers) -> None:
     """To the URL of its type; an envelope with only errors has none."""
     found = decode_sonar(ENVELOPE)
     async with HttpPostSink(url=f"{answers.url}/api/v1/insert", format="sonar") as sink:
-        assert sink.limits.lines == 1
+        assert sink.limits.max_records == 1
         answers.status = 200
         await sink.write(Envelopes([*found, *found]))
     assert [r.path for r in answers.requests[1:]] == ["/api/v1/insert/cluster"] * 2

@@ -217,7 +217,9 @@ async def test_killed_store_loses_no_acknowledged_records(tmp_path: Path) -> Non
     source = Flow()
     with VictoriaMetrics(tmp_path / "data") as store:
         sink = VictoriaMetricsSink(url=store.url, durable=True)
-        running = asyncio.create_task(run(source, sink, limits=Limits(age=0.2, backoff=0.2)))
+        running = asyncio.create_task(
+            run(source, sink, limits=Limits(max_wait=0.2, max_backoff=0.2))
+        )
         for count in (20, 40):
             # Waiting for each batch to be safe before the next one is written would take minutes.
             await eventually(lambda count=count: source.number >= count or running.done(), 120)  # type: ignore[misc]

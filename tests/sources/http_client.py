@@ -24,7 +24,7 @@ class Gate(Sink[Any]):
     """Delays all records until it is opened."""
 
     takes = Lines
-    limits = Limits(age=0, backoff=0.05, grace=0.1)
+    limits = Limits(max_wait=0, max_backoff=0.05, stop_timeout=0.1)
 
     def __init__(self, *, open: bool = True) -> None:  # noqa: A002
         self.open = asyncio.Event()

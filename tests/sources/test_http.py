@@ -130,7 +130,7 @@ async def test_answered_requests_are_released() -> None:
     """Repeated requests during a long outage of the broker do not fill the memory."""
     sink = Gate(open=False)
     async with running(sink, timeout=Duration(0.05)) as client:
-        sink.limits = Limits(age=0, memory=1)
+        sink.limits = Limits(max_wait=0, max_memory=1)
         for _ in range(10):
             assert (await client.post(LINE))[0] == 503
         waiting = [one for one in client.source._waiting._queue if one]  # type: ignore[attr-defined]

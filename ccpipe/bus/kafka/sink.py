@@ -35,7 +35,7 @@ class KafkaSink(Sink[Any]):
     duplicated.
     """
 
-    limits = Limits(age=0.0)
+    limits = Limits(max_wait=0.0)
 
     def __init__(
         self,

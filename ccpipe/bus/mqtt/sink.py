@@ -29,7 +29,7 @@ class MqttSink(TimedSink[Any]):
     after a lost connection may arrive twice.
     """
 
-    limits = Limits(age=0.0)
+    limits = Limits(max_wait=0.0)
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ class NatsSink(Sink[Any]):
     """
 
     # Each message has a timeout; after it, the next attempt publishes only what is not stored.
-    limits = Limits(age=0.0, timeout=math.inf)
+    limits = Limits(max_wait=0.0, write_timeout=math.inf)
 
     def __init__(
         self,

@@ -46,9 +46,9 @@ log = logging.getLogger(__name__)
 
 RELEASE_SECONDS = 120  # time for which NVML is not used after SIGUSR1
 
-LOG = Limits(age=1.0, memory=4 * 2**20, grace=0.5)
+LOG = Limits(max_wait=1.0, max_memory=4 * 2**20, stop_timeout=0.5)
 # An envelope counts as a kilobyte here: enough for about ten hours.
-ENVELOPES = Limits(age=0.0, memory=128 * 2**10)
+ENVELOPES = Limits(max_wait=0.0, max_memory=128 * 2**10)
 
 ONCE_SECONDS = 30.0
 """Time limit of ``--once``; messages not accepted by then become dead letters."""

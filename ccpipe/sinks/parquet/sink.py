@@ -82,7 +82,13 @@ class ParquetSink(Sink[Lines]):
 
     takes = Lines
 
-    limits = Limits(lines=150_000, bytes=16 * 2**20, age=60.0, memory=24 * 2**20, timeout=0.0)
+    limits = Limits(
+        max_records=150_000,
+        max_bytes=16 * 2**20,
+        max_wait=60.0,
+        max_memory=24 * 2**20,
+        write_timeout=0.0,
+    )
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ class PostgresSink(PostgresStore[Lines]):
 
     takes = Lines
 
-    limits = Limits(lines=50_000, bytes=8 * 2**20, age=1.0)
+    limits = Limits(max_records=50_000, max_bytes=8 * 2**20, max_wait=1.0)
 
     tables = TABLES
 

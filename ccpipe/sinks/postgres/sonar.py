@@ -77,7 +77,7 @@ class PostgresSonarSink(PostgresStore[Envelopes]):
 
     takes = Envelopes
 
-    limits = Limits(lines=1_000, bytes=8 * 2**20, age=1.0)
+    limits = Limits(max_records=1_000, max_bytes=8 * 2**20, max_wait=1.0)
 
     tables = (*COLUMNS, "delivered")
 

@@ -189,7 +189,7 @@ async def test_failed_write_does_not_repeat_stored_messages(
         site = Site(cluster="fox.test", hostname="n1", bus=proxy.bus)
         sink = NatsSink(site=site, telemetry=Telemetry(), lines=100)
         given = Given(to_lines(metrics(3050)))
-        await run(given, sink, limits=Limits(age=0, timeout=1.0, backoff=0.1))
+        await run(given, sink, limits=Limits(max_wait=0, write_timeout=1.0, max_backoff=0.1))
     assert acknowledged > 25
     assert await stored_values(nats_server) == [float(i) for i in range(3050)]
 

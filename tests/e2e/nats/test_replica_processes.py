@@ -119,7 +119,7 @@ async def test_node_is_read_in_order_after_kill(tmp_path: Path, site: Site) -> N
     """The next process first prints what the killed one had read and not written."""
     wanted = partitioned(site, 4)
     with bridges(tmp_path, wanted, '[sink]\nuse = "stdout"\n') as running:
-        running.start(CCPIPE_BATCH__AGE="1h")
+        running.start(CCPIPE_BATCH__MAX_WAIT="1h")
         await publish(wanted, 0, 5)
         await until_unacknowledged(wanted, 5 * NODES)
         running.end(running.running[0], signal.SIGKILL)

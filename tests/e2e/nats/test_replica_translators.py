@@ -96,7 +96,7 @@ async def bridge(
     site: Site, translator: Translator[Any, Any], codec: Codec[Any]
 ) -> AsyncIterator[ListSink]:
     """Run a bridge until it is left; records that its translator withholds are then written."""
-    sink, limits = ListSink(), Limits(age=0.05)
+    sink, limits = ListSink(), Limits(max_wait=0.05)
     async with running(shared(site, codec), sink, translators=[translator], limits=limits):
         yield sink
 

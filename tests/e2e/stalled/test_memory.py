@@ -24,7 +24,7 @@ from tests.conftest import eventually
 from tests.e2e.stalled.stores import CANNOT_STALL, STORES, TIMEOUT, Stalling
 
 NOON = 1_740_052_800
-LIMITS = Limits(bytes=2**21, memory=2**22, age=0.5, backoff=0.05)
+LIMITS = Limits(max_bytes=2**21, max_memory=2**22, max_wait=0.5, max_backoff=0.05)
 LARGEST_BATCH = 2**18
 SLACK = LIMITS.memory
 """Memory of a write in addition to its records: joined, encoded, cut in halves."""
@@ -109,7 +109,7 @@ async def stand_still(stalling: Stalling, source: Endless, telemetry: Telemetry)
     try:
         source.goes_on.set()
         await eventually(lambda: held() >= LIMITS.memory or source.acknowledged > 1)
-        if stalling.sink.limits.timeout not in (0.0, float("inf")):
+        if stalling.sink.limits.write_timeout not in (0.0, float("inf")):
             before, seen = traced(), failures()
             await eventually(lambda: failures() >= seen + TRIES, 300)  # time limits grow
             assert traced() - before < SLACK
@@ -146,7 +146,7 @@ async def test_memory_is_bounded_while_store_hangs(name: str) -> None:
 
 def _timeout(sink: Sink[Any]) -> float:
     """Return how long a write may take: the test's time, where a write can be given up."""
-    own = sink.limits.timeout
+    own = sink.limits.write_timeout
     return own if own in (0.0, float("inf")) else 2 * float(TIMEOUT)
 
 

@@ -237,7 +237,7 @@ class _UnavailableSink(Sink[Any]):
 
 async def test_retries_of_unavailable_sink_are_logged_once() -> None:
     sink, source = _UnavailableSink(), LogSource(site=SITE)
-    async with running(source, sink, limits=Limits(age=0, backoff=0.001)):
+    async with running(source, sink, limits=Limits(max_wait=0, max_backoff=0.001)):
         await eventually(lambda: source in _handlers())
         log.error("the first")
         await eventually(lambda: sink.tries > 3 * own.ALLOWED)
@@ -253,7 +253,7 @@ async def test_log_is_published_once_server_is_back(tmp_path: Path) -> None:
     sink, source = NatsSink(site=site, telemetry=telemetry), LogSource(site=site)
     async with (
         contextlib.AsyncExitStack() as later,
-        running(source, sink, limits=Limits(age=0, backoff=0.05), telemetry=telemetry),
+        running(source, sink, limits=Limits(max_wait=0, max_backoff=0.05), telemetry=telemetry),
     ):
         await eventually(lambda: source in _handlers())
         log.error("before the server runs")
@@ -282,7 +282,7 @@ class _RejectingSink(Sink[Any]):
 
 async def test_dead_letter_of_log_line_is_not_published() -> None:
     sink, telemetry, source = _RejectingSink(), Telemetry(), LogSource(site=SITE)
-    async with running(source, sink, limits=Limits(age=0), telemetry=telemetry):
+    async with running(source, sink, limits=Limits(max_wait=0), telemetry=telemetry):
         await eventually(lambda: source in _handlers())
         log.error("one")
         await eventually(lambda: telemetry.total(telemetry.dead) == 1)
@@ -306,7 +306,7 @@ class _LoggingSink(Sink[Any]):
 
 async def test_feedback_loop_of_logging_sink_is_stopped() -> None:
     sink, source = _LoggingSink(), LogSource(site=SITE)
-    async with running(source, sink, limits=Limits(age=0)):
+    async with running(source, sink, limits=Limits(max_wait=0)):
         await eventually(lambda: source in _handlers())
         log.error("go")
         await eventually(lambda: len(sink.written) > own.ALLOWED)

@@ -247,7 +247,7 @@ path = "{path}"
 format = "{form}"
 rotate_size = "4MiB"
 [batch]
-age = "0s"
+max_wait = "0s"
 """
 
 

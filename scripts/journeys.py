@@ -227,7 +227,7 @@ async def proc_to_payload(directory: Path) -> AsyncIterator[Send]:
 async def sonar_to_event(directory: Path) -> AsyncIterator[Send]:
     """An envelope with a job that starts; done when its event is written and acknowledged."""
     source, sink = Payloads(SonarCodec()), Collected(Lines)
-    translator = {"use": "sonar_to_cc", "state": str(directory / "state"), "envelopes": False}
+    translator = {"use": "sonar_to_cc", "state_file": str(directory / "state"), "envelopes": False}
     async with _running(source, sink, translator, site=_site()):
 
         async def send(number: int) -> None:
@@ -261,10 +261,11 @@ async def gridengine_to_event(directory: Path) -> AsyncIterator[Send]:
     path, checkpoint = directory / "accounting", directory / "checkpoint"
     path.touch()
     source = {
-        "use": "accounting", "paths": [str(path)], "checkpoint": str(checkpoint), "poll": "100ms",
+        "use": "accounting", "paths": [str(path)], "state_file": str(checkpoint),
+        "poll_interval": "100ms",
     }  # fmt: skip
     state = str(directory / "state")
-    translator = {"use": "accounting_jobs", "state": state, "emit": ["events"]}
+    translator = {"use": "accounting_jobs", "state_file": state, "emit": ["events"]}
     sink = Collected(Lines)
 
     def position() -> bytes:
@@ -286,8 +287,8 @@ async def sacct_to_envelope(directory: Path) -> AsyncIterator[Send]:
     """A row of sacct; done when its envelope is written and the next poll has begun."""
     programs = Programs(directory / "bin")
     source = {
-        "use": "slurm", "programs": str(programs.directory), "state": str(directory / "state"),
-        "poll": "100ms",
+        "use": "slurm", "bin_dir": str(programs.directory), "state_file": str(directory / "state"),
+        "poll_interval": "100ms",
     }  # fmt: skip
     sink = Collected(Envelopes)
     async with _running(source, sink, {"use": "slurm_to_sonar"}, site=_site()):

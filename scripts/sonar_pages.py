@@ -344,8 +344,8 @@ Every metric carries the tags `cluster`, `hostname` and `type`, and the sample's
 increase of a counter since the node's last sample. It is absent for the first sample, after a
 reboot, if a counter decreased, and for a late sample; also for a sample that is more than
 `max_future` (10 minutes) ahead of the bridge's clock, which is logged: later samples grow by the
-one before it. With `state`, gains continue after a restart of the bridge. A name that is invalid as
-a tag (for example, because it contains a newline) is percent-encoded.
+one before it. With `state_file`, gains continue after a restart of the bridge. A name that is
+invalid as a tag (for example, because it contains a newline) is percent-encoded.
 """
 
 _EVENTS = """\
@@ -380,8 +380,8 @@ Integers survive up to 2⁵³. Times survive to the second, and are written in U
 process, which represents all of them like a rolled-up process: its `rolledup` is the number of the
 others, its `pid` is synthetic, and its `cpu_util` is `job_cpu_used` or, without it, the sum of
 `job_user_cpu` and `job_sys_cpu`. Its `cpu_time` is the sum of that over time since the bridge first
-saw the job on the node, and `cpu_avg` the mean over that time; with `state` they continue after a
-restart. GPUs are numbered in order of arrival. A sample without any metric is lost.
+saw the job on the node, and `cpu_avg` the mean over that time; with `state_file` they continue
+after a restart. GPUs are numbered in order of arrival. A sample without any metric is lost.
 These fields do not survive:
 """
 
@@ -392,8 +392,8 @@ the start, then the final state), `user_name`, `account`, `partition`, `nodes`, 
 MByte), `requested_cpus` and `requested_node_count`; and, in the metadata,
 `array_task_id`, `het_job_id`, `het_job_offset`, `reservation`, `distribution` and
 `allocated_resources`. The record of an end contains all fields of the start, as long as the bridge
-remembers it (100 000 starts; with `state` also after a restart), and `sacct.ElapsedRaw`. Steps and
-jobs that never started do not survive. For a cluster, its node states survive; for a node's
+remembers it (100 000 starts; with `state_file` also after a restart), and `sacct.ElapsedRaw`. Steps
+and jobs that never started do not survive. For a cluster, its node states survive; for a node's
 description, the contents of `topology`: all except `topo_svg`, `topo_text` and `distances`. Nothing
 of `meta` survives.
 """

@@ -104,7 +104,7 @@ def bridge(
         "CCPIPE_BUS__SERVERS": url,
         "CCPIPE_SOURCE__SUBJECTS": subject(row),
         "CCPIPE_SOURCE__DURABLE": f"d{secrets.token_hex(4)}",
-        "CCPIPE_SOURCE__DRAIN": "120s",
+        "CCPIPE_SOURCE__DRAIN_TIMEOUT": "120s",
         **({"CCPIPE_KERNEL": "python"} if recipe.endswith(WITHOUT_KERNEL) else {}),
         **{f"CCPIPE_SINK__{name.upper()}": value for name, value in options.items()},
     }

@@ -112,8 +112,8 @@ async def measure(mode: Literal["delta", "full"], jobs: int, nodes: int) -> None
         spawn = multiprocessing.get_context("spawn")
         cluster = MadeCluster(Path(directory), jobs, nodes)
         source = Slurm(
-            site=SITE, mode=mode, state=f"{directory}/state", programs=directory,
-            poll=Interval(0.001), nodes=Interval(0.001),
+            site=SITE, mode=mode, state_file=f"{directory}/state", bin_dir=directory,
+            poll_interval=Interval(0.001), node_interval=Interval(0.001),
         )  # fmt: skip
         batches, translator = source.batches(), SlurmToSonar(site=SITE)
         for poll in range(POLLS):
@@ -148,7 +148,7 @@ def memory() -> float:
 async def measure_snapshots() -> None:
     """Print the bytes of the captured snapshots in either mode."""
     for mode in ("full", "delta"):
-        source = Slurm(site=SITE, mode=mode, replay=str(DATA / "snapshots"), speed=0)
+        source = Slurm(site=SITE, mode=mode, replay_dir=str(DATA / "snapshots"), replay_speed=0)
         sizes, translator = [], SlurmToSonar(site=SITE)
         async for batch in source.batches():
             sizes.append(sum(map(len, map(encode, translator.feed(batch.records)))))

@@ -26,8 +26,8 @@ from ccpipe.telemetry import Telemetry
 SHARED = ("durable", "group", "queue")
 """Options by which a source shares messages with other processes that have the same value."""
 
-PERSISTENT = ("checkpoint", "state")
-"""Options that name a file in which a part keeps its position."""
+STATE_FILE = "state_file"
+"""The option that names the file in which a part keeps its position."""
 
 
 async def bridge(
@@ -145,17 +145,16 @@ def without_traces(recipe: Recipe, directory: Path) -> Recipe:
 
 def _on_copies(table: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     copied = {key: value for key, value in table.items() if key not in SHARED}
-    for key in PERSISTENT:
-        if isinstance(path := copied.get(key), str) and path:
-            directory.mkdir(exist_ok=True)
-            copied[key] = str(directory / key)
-            for suffix in ("", "-wal"):  # of a SQLite file
-                try:
-                    shutil.copyfile(path + suffix, copied[key] + suffix)
-                except FileNotFoundError:
-                    continue
-                except OSError as error:
-                    raise ConfigError(f"{key}: {path}: {error.strerror}") from None
+    if isinstance(path := copied.get(STATE_FILE), str) and path:
+        directory.mkdir(exist_ok=True)
+        copied[STATE_FILE] = str(directory / STATE_FILE)
+        for suffix in ("", "-wal"):  # of a SQLite file
+            try:
+                shutil.copyfile(path + suffix, copied[STATE_FILE] + suffix)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise ConfigError(f"{STATE_FILE}: {path}: {error.strerror}") from None
     return copied
 
 

@@ -45,7 +45,7 @@ RECIPE = """\
 use = "nats"
 durable = {durable}
 ack_wait = "5s"
-drain = "1500ms"
+drain_timeout = "1500ms"
 
 [sink]
 use = "parquet"

@@ -159,7 +159,7 @@ class StateStore:
             return
         import sqlite3
 
-        make_directory_of("state", self.path)
+        make_directory_of("state_file", self.path)
         try:
             self._file = self._connect(self.path)
             for name, table in self._tables.items():
@@ -168,7 +168,7 @@ class StateStore:
                 )
                 table.load(rows)
         except (sqlite3.Error, msgspec.MsgspecError, UnicodeError) as error:
-            raise ConfigError(f"state: {self.path}: {error}") from None
+            raise ConfigError(f"state_file: {self.path}: {error}") from None
 
     def close(self) -> None:
         """Close the file, so that another process can open it."""
@@ -187,7 +187,7 @@ class StateStore:
             file.execute("PRAGMA journal_mode = WAL")
             ((version,),) = file.execute("PRAGMA user_version")
             if version not in (0, VERSION):
-                raise ConfigError(f"state: {path} is of version {version}, not {VERSION}")
+                raise ConfigError(f"state_file: {path} is of version {version}, not {VERSION}")
             file.execute(
                 "CREATE TABLE IF NOT EXISTS state "
                 "(name TEXT, key BLOB, value BLOB, UNIQUE (name, key))"
@@ -195,7 +195,7 @@ class StateStore:
             file.execute(f"PRAGMA user_version = {VERSION}")
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
-                raise ConfigError(f"state: another process uses {path}") from None
+                raise ConfigError(f"state_file: another process uses {path}") from None
             raise
         return file
 
@@ -232,6 +232,6 @@ class StateStore:
         except sqlite3.Error as error:
             with contextlib.suppress(sqlite3.Error):
                 self._file.execute("ROLLBACK")
-            raise UnavailableError(f"state: {self.path}: {error}") from None
+            raise UnavailableError(f"state_file: {self.path}: {error}") from None
         for table in self._tables.values():
             table.clear_changes()

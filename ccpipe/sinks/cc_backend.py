@@ -87,8 +87,8 @@ class CcBackendSink(HttpSink[Lines]):
         *,
         url: str = "http://127.0.0.1:8080",
         publish: Sink[Any] | None = None,
-        state: str = "",
-        compare: Duration = Duration(3600),
+        state_file: str = "",
+        compare_interval: Duration = Duration(3600),
         **http: Any,
     ) -> None:
         """Configure the address.
@@ -101,10 +101,10 @@ class CcBackendSink(HttpSink[Lines]):
         publish
             A sink, such as ``nats``, that publishes starts and stops where cc-backend's NATS API
             receives them; cc-backend is then queried for them. Unset: they are posted.
-        state
+        state_file
             A file, on a local disk, of the jobs reported. With it the jobs that cc-backend shows
             as running are compared also after a restart.
-        compare
+        compare_interval
             How often they are compared; also done after cc-backend did not answer. Missing
             jobs are sent again.
 
@@ -113,8 +113,8 @@ class CcBackendSink(HttpSink[Lines]):
         if self.gzip:
             raise ConfigError("gzip: cc-backend does not read compressed requests")
         self.publish = publish
-        self._reported = ReportedJobs(state)
-        self._interval = float(compare)
+        self._reported = ReportedJobs(state_file)
+        self._interval = float(compare_interval)
         self._next_comparison = 0.0
         self._tries = 0
 

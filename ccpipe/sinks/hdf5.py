@@ -51,7 +51,7 @@ class Hdf5Sink(Sink[Lines]):
     """Writes the profile of each step on each node as a file that sh5util reads.
 
     It takes the metrics of ``ccpipe step --publish`` and its event ``step``, which marks the end
-    of a step. A step also counts as ended after `idle` without a sample.
+    of a step. A step also counts as ended after `idle_timeout` without a sample.
     """
 
     takes = Lines
@@ -62,8 +62,8 @@ class Hdf5Sink(Sink[Lines]):
         self,
         *,
         dir: str,  # noqa: A002 - the key in recipes
-        idle: Interval = Interval(600),  # noqa: B008 - immutable
-        settle: Duration = Duration(5),
+        idle_timeout: Interval = Interval(600),  # noqa: B008 - immutable
+        last_sample_timeout: Duration = Duration(5),
     ) -> None:
         """Choose the directory.
 
@@ -71,16 +71,16 @@ class Hdf5Sink(Sink[Lines]):
         ----------
         dir
             The output directory; created if missing.
-        idle
+        idle_timeout
             A step without a sample for this long is considered ended.
-        settle
+        last_sample_timeout
             How long to wait for the last samples after a step's end event.
 
         """
         self.directory = Path(dir).expanduser()
         self.spool = self.directory / SPOOL
-        self.idle = float(idle)
-        self.settle = float(settle)
+        self.idle_timeout = float(idle_timeout)
+        self.last_sample_timeout = float(last_sample_timeout)
         self._due: dict[NodeStepName, float] = {}
         self._busy = threading.Lock()  # collecting samples and writing the file exclude each other
         self._task: asyncio.Task[None] | None = None
@@ -94,7 +94,7 @@ class Hdf5Sink(Sink[Lines]):
             await asyncio.to_thread(make_directory, self.spool)
         for path in self.spool.glob("*.lp"):
             if name := parse_file_name(f"{path.stem}.h5"):
-                self._due[name] = time.monotonic() + self.idle
+                self._due[name] = time.monotonic() + self.idle_timeout
         self._task = background(self._keep_finishing(), "ccpipe-hdf5")
         return self
 
@@ -122,8 +122,8 @@ class Hdf5Sink(Sink[Lines]):
         with disk_errors(self.spool):
             await asyncio.to_thread(self._gather, groups)
         now = time.monotonic()
-        self._due |= dict.fromkeys(groups, now + self.idle)
-        self._due |= dict.fromkeys(ended, now + self.settle)
+        self._due |= dict.fromkeys(groups, now + self.idle_timeout)
+        self._due |= dict.fromkeys(ended, now + self.last_sample_timeout)
 
     def _gather(self, groups: dict[NodeStepName, list[Message]]) -> None:
         with self._busy:
@@ -143,14 +143,14 @@ class Hdf5Sink(Sink[Lines]):
                     await asyncio.to_thread(self._finish, name)
                 except (OSError, DataError) as error:
                     log.error("%s: %s; retrying", name.file_name, error)  # noqa: TRY400
-                    self._due[name] = now + self.idle
+                    self._due[name] = now + self.idle_timeout
                 except Exception:  # the other steps go on
                     log.exception("%s; retrying", name.file_name)
-                    self._due[name] = now + self.idle
+                    self._due[name] = now + self.idle_timeout
                 else:
                     if self._due.get(name) == due:
                         del self._due[name]
-            await asyncio.sleep(min(1.0, self.settle or 0.1, self.idle))
+            await asyncio.sleep(min(1.0, self.last_sample_timeout or 0.1, self.idle_timeout))
 
     def _finish(self, name: NodeStepName) -> None:
         gathered, final = self._gathered(name), self.directory / name.file_name

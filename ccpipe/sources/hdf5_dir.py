@@ -61,8 +61,8 @@ class Hdf5Dir(Source[Lines]):
         *,
         site: Site,
         dir: str,  # noqa: A002 - the key in recipes
-        poll: Interval = Interval(10),  # noqa: B008 - immutable
-        state: str = "",
+        poll_interval: Interval = Interval(10),  # noqa: B008 - immutable
+        state_file: str = "",
         follow: bool = True,
         batch_size: int = 1000,
     ) -> None:
@@ -72,9 +72,9 @@ class Hdf5Dir(Source[Lines]):
         ----------
         dir
             ``ProfileHDF5Dir`` of acct_gather.conf, which contains a directory per user.
-        poll
+        poll_interval
             Polling interval.
-        state
+        state_file
             File on a local disk that records what was sent. Without it, everything in the directory
             is sent again after a restart.
         follow
@@ -87,10 +87,10 @@ class Hdf5Dir(Source[Lines]):
             raise ConfigError(f"batch_size is {batch_size}: it must be positive")
         self.site = site
         self.directory = Path(dir).expanduser()
-        self.poll = float(poll)
+        self.poll_interval = float(poll_interval)
         self.follow = follow
         self.batch_size = batch_size
-        self._state = StateStore(state)
+        self._state = StateStore(state_file)
         self._sent: StateTable[str, SentRows] = self._state.table(
             "hdf5_dir", str, SentRows, maximum=MAX_FILES
         )
@@ -126,7 +126,7 @@ class Hdf5Dir(Source[Lines]):
                     yield batch
             if not self.follow:
                 return
-            await wait_for_event(self._stopped, self.poll)
+            await wait_for_event(self._stopped, self.poll_interval)
 
     def _changed(self) -> Iterator[tuple[str, Path, tuple[int, int]]]:
         known = set()

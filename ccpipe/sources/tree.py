@@ -43,8 +43,8 @@ class TreeSource(Source[Envelopes]):
         start: str = "",
         end: str = "",
         follow: bool = False,
-        poll: Interval = Interval(10),  # noqa: B008 - immutable
-        state: str = "",
+        poll_interval: Interval = Interval(10),  # noqa: B008 - immutable
+        state_file: str = "",
         profile: ReadProfile = "auto",
         strict: bool = False,
     ) -> None:
@@ -60,9 +60,9 @@ class TreeSource(Source[Envelopes]):
             First and last day to read, such as ``2025-02-20``, in UTC; default: all.
         follow
             Wait for new data; otherwise the source ends when everything was read.
-        poll
+        poll_interval
             Polling interval.
-        state
+        state_file
             For ``follow``: file on a local disk that records what was read. Without it, everything
             from ``start`` on is read again after a restart.
         profile
@@ -71,8 +71,10 @@ class TreeSource(Source[Envelopes]):
             Reject envelopes that violate the specification.
 
         """
-        if state and not follow:
-            raise ConfigError("state is for follow = true: a range of days is read from its start")
+        if state_file and not follow:
+            raise ConfigError(
+                "state_file is for follow = true: a range of days is read from its start"
+            )
         self.root = Path(dir).expanduser()
         self.cluster_directories = cluster_directories
         self.start = _day("start", start) or date.min
@@ -80,10 +82,10 @@ class TreeSource(Source[Envelopes]):
         if self.start > self.end:
             raise ConfigError(f"start is {start}, after end, {end}")
         self.follow = follow
-        self.poll = float(poll)
+        self.poll_interval = float(poll_interval)
         self.profile: ReadProfile = profile
         self.strict = strict
-        self._state = StateStore(state)
+        self._state = StateStore(state_file)
         self._done: StateTable[str, int] = self._state.table("tree", str, int, maximum=MAX_FILES)
         """Bytes of each file that were acknowledged."""
         self._floor: StateTable[str, str] = self._state.table("tree_days", str, str, maximum=1)
@@ -125,7 +127,7 @@ class TreeSource(Source[Envelopes]):
                 self._raise_floor(day)
             if not self.follow:
                 break
-            await wait_for_event(self._stopped, self.poll)
+            await wait_for_event(self._stopped, self.poll_interval)
         if self._failed and not self.follow:
             reason = next(iter(self._failed.values()))
             raise MissingInputError(f"{len(self._failed)} files could not be read: {reason}")

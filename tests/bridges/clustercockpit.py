@@ -82,5 +82,5 @@ async def send_grid_engines_jobs(directory: Path, server: NatsServer) -> None:
         directory / "cc.toml",
     )
     (directory / "cc.toml").write_text(CONFIGURATION)
-    environ = {"CCPIPE_BUS__SERVERS": server.url, "CCPIPE_SOURCE__ONCE": "true"}
+    environ = {"CCPIPE_BUS__SERVERS": server.url, "CCPIPE_SOURCE__FOLLOW": "false"}
     await completed(*arguments, **environ)

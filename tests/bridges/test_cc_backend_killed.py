@@ -178,7 +178,7 @@ class Bridges(contextlib.AsyncExitStack):
         own = {'"/var/lib/ccpipe/': f'"{self.directory}/'}
         accounting = {
             '"/opt/sge/default/common/': f'"{self.directory}/',
-            '# poll = "5s"': 'poll = "1s"',
+            '# poll_interval = "5s"': 'poll_interval = "1s"',
         }
         jobs = {
             "http://127.0.0.1:8080": url,
@@ -198,7 +198,7 @@ NODES = f"""
 [source]
 use = "qstat"
 command = ["cat", "{TEST_DATA}/gridengine/qhost-j-q-F.xml"]
-poll = "2s"
+poll_interval = "2s"
 [[translate]]
 use = "select"
 names = ["nodestate"]

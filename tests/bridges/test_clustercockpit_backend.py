@@ -165,7 +165,7 @@ async def test_node_is_fully_monitored_with_printed_metrics(
         [source]
         use = "qstat"
         command = ["cat", "{TEST_DATA}/gridengine/qhost-j-q-F.xml"]
-        poll = "1s"
+        poll_interval = "1s"
         [sink]
         use = "nats"
         """

@@ -36,9 +36,9 @@ KILLS = 4
 
 OWN = '"/opt/sge/default/common/'
 CHANGES = {
-    "# reporting =": "reporting =",
-    '# begin = "start"': 'begin = "oldest"',
-    '# poll = "5s"': 'poll = "20ms"',
+    "# reporting_file =": "reporting_file =",
+    '# read_from = "start"': 'read_from = "oldest"',
+    '# poll_interval = "5s"': 'poll_interval = "20ms"',
 }
 
 
@@ -131,7 +131,7 @@ class Cell(threading.Thread):
 
 def written_at(directory: Path) -> int:
     """Return when the state was last written, in nanoseconds."""
-    log = directory / "accounting.state-wal"
+    log = directory / "gridengine.state-wal"
     return log.stat().st_mtime_ns if log.exists() else 0
 
 
@@ -189,8 +189,8 @@ async def test_each_job_starts_and_stops_once_when_bridge_is_killed(
     finally:
         cell.halt.set()
         cell.join()
-    await completed("bridge", recipe, **env, CCPIPE_SOURCE__ONCE="true")
-    assert unwritten(tmp_path / "accounting.state") == 0
+    await completed("bridge", recipe, **env, CCPIPE_SOURCE__FOLLOW="false")
+    assert unwritten(tmp_path / "gridengine.state") == 0
     found = await events(site)
     starts = Counter(payload["jobId"] for function, payload in found if function == "start_job")
     stops = Counter(payload["jobId"] for function, payload in found if function == "stop_job")
@@ -251,9 +251,9 @@ async def test_bridge_stops_every_job_that_ended(
     """From accounting, and with starts from the reporting file."""
     changes = {
         '"/opt/sge/default/common/': f'"{tmp_path}/',
-        '# begin = "start"': 'begin = "oldest"',
+        '# read_from = "start"': 'read_from = "oldest"',
     }
-    changes |= {"# reporting =": "reporting ="} if "reporting" in files else {}
+    changes |= {"# reporting_file =": "reporting_file ="} if "reporting" in files else {}
     recipe = changed("gridengine.toml", tmp_path, changes)
     for name, source in files.items():
         shutil.copy(DATA / source, tmp_path / name)
@@ -262,7 +262,7 @@ async def test_bridge_stops_every_job_that_ended(
     async with Connection(site.bus, name="backend", telemetry=Telemetry()) as bus:
         await bus.subscribe("fox%2Etest.events.>", backend.waiting.put_nowait)
         env = {"CCPIPE_BUS__SERVERS": nats_server.url, "CCPIPE_CLUSTER": site.cluster}
-        await completed("bridge", recipe, **env, CCPIPE_SOURCE__ONCE="true")
+        await completed("bridge", recipe, **env, CCPIPE_SOURCE__FOLLOW="false")
         await eventually(lambda: len(backend.stopped) + len(backend.lost) >= jobs)
         await backend.waiting.join()
     for worker in workers:

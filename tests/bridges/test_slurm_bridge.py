@@ -20,7 +20,7 @@ CHANGES = 12
 
 
 async def run_bridge(name: str, directory: Path, server: NatsServer, site: Site) -> None:
-    replay = f'use = "slurm"\nreplay = "{SNAPSHOTS}"\nspeed = 0\n#'
+    replay = f'use = "slurm"\nreplay_dir = "{SNAPSHOTS}"\nreplay_speed = 0\n#'
     recipe = changed(name, directory, {'use = "slurm"': replay})
     env = {"CCPIPE_BUS__SERVERS": server.url, "CCPIPE_CLUSTER": site.cluster}
     await completed("bridge", recipe, **env)

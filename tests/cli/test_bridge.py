@@ -257,12 +257,12 @@ async def test_dry_run_works_with_every_recipe(
     state = tmp_path / "state"
     state.mkdir()
     given = {
-        "CCPIPE_SOURCE__CHECKPOINT": str(state / "checkpoint"),
+        "CCPIPE_SOURCE__STATE_FILE": str(state / "checkpoint"),
         "XDG_STATE_HOME": str(state),
         "TMPDIR": str(state),
     }
     if path.stem != "gridengine":
-        del given["CCPIPE_SOURCE__CHECKPOINT"]
+        del given["CCPIPE_SOURCE__STATE_FILE"]
     if path.stem in ("from-tree", "hdf5-dir"):
         (tmp_path / "input").mkdir()
         given["CCPIPE_SOURCE__DIR"] = str(tmp_path / "input")
@@ -281,9 +281,9 @@ async def test_dry_run_works_with_every_recipe(
 async def test_dry_run_prints_envelopes_as_json(nats_server: NatsServer, tmp_path: Path) -> None:
     """One object a line, as Sonar writes them."""
     text = (ROOT / "bridges" / "cc-to-sonar.toml").read_text()
-    assert 'hold = "5s"' in text
+    assert 'hold_timeout = "5s"' in text
     recipe = tmp_path / "recipe.toml"
-    recipe.write_text(text.replace('hold = "5s"', 'hold = "100ms"'))
+    recipe.write_text(text.replace('hold_timeout = "5s"', 'hold_timeout = "100ms"'))
     dry = await start(recipe, "--dry-run", url=nats_server.url)
     client = await nats.connect(nats_server.url)
     payload = encode([metric("cpu_load", 1.5, time=NOW * 10**9, tags=TAGS)])
@@ -304,12 +304,12 @@ async def test_dry_run_starts_at_position_of_bridge_and_keeps_it(
         [source]
         use = "accounting"
         paths = ["{tmp_path}/accounting"]
-        checkpoint = "{tmp_path}/checkpoint"
-        once = true
+        state_file = "{tmp_path}/checkpoint"
+        follow = false
         [[translate]]
         use = "accounting_jobs"
-        state = "{tmp_path}/state"
-        quiet = "0s"
+        state_file = "{tmp_path}/state"
+        rerun_timeout = "0s"
         [sink]
         use = "null"
         """

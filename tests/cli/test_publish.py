@@ -195,7 +195,7 @@ async def test_publisher_keeps_samples_until_server_starts(tmp_path: Path) -> No
                 telemetry=Telemetry(),
                 subjects=["metrics"],
                 durable="t",
-                drain=Duration(3),
+                drain_timeout=Duration(3),
             )
             slots: set[int] = set()
 

@@ -57,7 +57,9 @@ async def test_node_bridge_and_viewer_work_together(site_of: SiteOf) -> None:
     """A bridge creates the stream, a node publishes into it, the viewer receives the message."""
     telemetry = Telemetry()
     seen: list[Delivery] = []
-    source = NatsSource(site=site_of("bridge"), telemetry=telemetry, durable="b", drain=Duration(3))
+    source = NatsSource(
+        site=site_of("bridge"), telemetry=telemetry, durable="b", drain_timeout=Duration(3)
+    )
     async with (
         Connection(site_of("viewer").bus, name="tail", telemetry=telemetry) as viewer,
         NatsSink(site=site_of("node"), telemetry=telemetry) as sink,

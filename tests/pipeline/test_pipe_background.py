@@ -232,7 +232,7 @@ async def test_step_is_retried_if_its_file_cannot_be_written(
         fail()
 
     caplog.set_level(logging.ERROR)
-    sink = Hdf5Sink(dir=str(tmp_path), idle=Interval(0.02), settle=Duration(0))
+    sink = Hdf5Sink(dir=str(tmp_path), idle_timeout=Interval(0.02), last_sample_timeout=Duration(0))
     monkeypatch.setattr(sink, "_finish", fail_again)
     tags = {"hostname": "n1", "type": "node", "jobid": "1", "stepid": "0"}
     ends = to_lines([event("step", "stop_step", "{}", time=10**18, tags=tags)])

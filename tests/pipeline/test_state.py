@@ -73,7 +73,7 @@ def test_state_file_matches_table(tmp_path_factory: pytest.TempPathFactory,
 def test_state_file_is_used_by_one_process_only(tmp_path: Path) -> None:
     """A second one is refused, with the reason."""
     state, _ = opened(tmp_path / "state")
-    with pytest.raises(ConfigError, match="state: another process uses .*/state"):
+    with pytest.raises(ConfigError, match=r"state_file: another process uses .*/state"):
         opened(tmp_path / "state")
     del state
 
@@ -81,15 +81,15 @@ def test_state_file_is_used_by_one_process_only(tmp_path: Path) -> None:
 def test_unusable_state_file_is_named(tmp_path: Path) -> None:
     """A directory in its place, a file of another kind, and one of another version."""
     (tmp_path / "directory").mkdir()
-    with pytest.raises(ConfigError, match=r"state: .*/directory: unable to open"):
+    with pytest.raises(ConfigError, match=r"state_file: .*/directory: unable to open"):
         opened(tmp_path / "directory")
     (tmp_path / "text").write_text("no database at all, but long enough to be one" * 30)
-    with pytest.raises(ConfigError, match=r"state: .*/text: file is not a database"):
+    with pytest.raises(ConfigError, match=r"state_file: .*/text: file is not a database"):
         opened(tmp_path / "text")
     with sqlite3.connect(tmp_path / "new") as file:
         file.execute("PRAGMA user_version = 7")
     file.close()
-    with pytest.raises(ConfigError, match=r"state: .*/new is of version 7, not 2"):
+    with pytest.raises(ConfigError, match=r"state_file: .*/new is of version 7, not 2"):
         opened(tmp_path / "new")
 
 
@@ -115,7 +115,7 @@ def test_full_disk_is_unavailable(tmp_path: Path) -> None:
     assert state._file is not None
     state._file.execute("PRAGMA max_page_count = 5")
     table.put(("a", 1), "x" * 100_000)
-    with pytest.raises(UnavailableError, match=r"state: .*/state: database or disk is full"):
+    with pytest.raises(UnavailableError, match=r"state_file: .*/state: database or disk is full"):
         state.commit(is_durable=True)
     state._file.execute("PRAGMA max_page_count = 5000")
     state.commit(is_durable=True)

@@ -173,7 +173,7 @@ def sink_of(backend: tuple[StandIn, str], way: str, state: Path | str = "") -> C
     there, url = backend
     there.nats_api = way == "nats"
     publish = StandInNats(there) if way == "nats" else None
-    return CcBackendSink(url=url, publish=publish, state=str(state))
+    return CcBackendSink(url=url, publish=publish, state_file=str(state))
 
 
 ways = pytest.mark.parametrize("way", ["rest", "nats"])
@@ -244,7 +244,7 @@ async def test_differences_are_sent_again_at_intervals(
     there, url = backend
     there.nats_api = way == "nats"
     publish = StandInNats(there) if way == "nats" else None
-    async with CcBackendSink(url=url, publish=publish, compare=Duration(0.01)) as sink:
+    async with CcBackendSink(url=url, publish=publish, compare_interval=Duration(0.01)) as sink:
         await sink.write(to_lines(started(1)))
         there.jobs.clear()
         await asyncio.sleep(0.02)

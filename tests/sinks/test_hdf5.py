@@ -55,7 +55,9 @@ def rows(path: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def sink_in(directory: Path, idle: float = 600) -> Hdf5Sink:
-    return Hdf5Sink(dir=str(directory), idle=Interval(idle), settle=Duration(0))
+    return Hdf5Sink(
+        dir=str(directory), idle_timeout=Interval(idle), last_sample_timeout=Duration(0)
+    )
 
 
 async def test_ended_step_becomes_file(tmp_path: Path) -> None:

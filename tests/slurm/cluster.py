@@ -31,16 +31,16 @@ cluster = "fox"
 hostname = "master"
 [source]
 use = "slurm"
-state = "{directory}/{name}-source.state"
-poll = "3s"
-nodes = "3s"
+state_file = "{directory}/{name}-source.state"
+poll_interval = "3s"
+node_interval = "3s"
 job_script = true
 slurm_info = true
 """
 EVENTS = """
 [[translate]]
 use = "slurm_to_cc"
-state = "{directory}/{name}.state"
+state_file = "{directory}/{name}.state"
 stop_delay = "100ms"
 gpu_ids = {{ "gpu-1" = ["0000:49:00.0", "0000:4a:00.0"] }}
 """

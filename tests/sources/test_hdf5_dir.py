@@ -26,8 +26,8 @@ SITE = Site(cluster="fox", hostname="bridge")
 
 def source(directory: Path, state: str = "", *, follow: bool = False, batch: int = 7) -> Hdf5Dir:
     return Hdf5Dir(
-        site=SITE, dir=str(directory), state=state, follow=follow, poll=Interval(0.05),
-        batch_size=batch,
+        site=SITE, dir=str(directory), state_file=state, follow=follow,
+        poll_interval=Interval(0.05), batch_size=batch,
     )  # fmt: skip
 
 

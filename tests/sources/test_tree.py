@@ -111,7 +111,7 @@ async def test_source_follows_appended_data(tmp_path: Path) -> None:
     today = int(datetime.now(UTC).timestamp()) * SECOND
     whole = encode(sample(today, "n2"))
     path = put(tmp_path, sample(today), sample(today, "n2"))
-    source = TreeSource(dir=str(tmp_path), follow=True, poll=SOON)
+    source = TreeSource(dir=str(tmp_path), follow=True, poll_interval=SOON)
     reading = source.batches()
 
     async def next_ones() -> list[Envelope]:
@@ -141,7 +141,9 @@ async def test_source_skips_acknowledged_data_after_restart(tmp_path: Path, age:
 
     async def some(count: int, *, acknowledged: bool) -> list[Envelope]:
         found: list[Envelope] = []
-        async with TreeSource(dir=str(root), follow=True, poll=SOON, state=state) as source:
+        async with TreeSource(
+            dir=str(root), follow=True, poll_interval=SOON, state_file=state
+        ) as source:
             async with asyncio.timeout(30):
                 async for batch in source.batches():
                     found += list(batch.records)
@@ -162,7 +164,7 @@ async def test_source_skips_acknowledged_data_after_restart(tmp_path: Path, age:
 
 async def test_completed_days_are_forgotten(tmp_path: Path) -> None:
     put(tmp_path, *[sample(NOON + day * DAY) for day in range(20)])
-    source = TreeSource(dir=str(tmp_path), follow=True, poll=SOON)
+    source = TreeSource(dir=str(tmp_path), follow=True, poll_interval=SOON)
     count = 0
     async with asyncio.timeout(30):
         async for batch in source.batches():
@@ -181,8 +183,8 @@ async def test_source_rejects_invalid_options(tmp_path: Path) -> None:
         TreeSource(dir="x", start="monday")
     with pytest.raises(ConfigError, match="after end"):
         TreeSource(dir="x", start="2025-02-21", end="2025-02-20")
-    with pytest.raises(ConfigError, match="state is for follow"):
-        TreeSource(dir="x", state="y")
+    with pytest.raises(ConfigError, match="state_file is for follow"):
+        TreeSource(dir="x", state_file="y")
     with pytest.raises(ConfigError, match="is not a directory"):
         await TreeSource(dir=str(tmp_path / "none")).check()
     with pytest.raises(MissingInputError, match="is not a directory"):

@@ -79,7 +79,7 @@ class NatsSource(SharedSource[Any]):
         durable: str = "",
         queue: str = "",
         ack_wait: Duration = Duration(20),
-        drain: Duration = Duration(0),
+        drain_timeout: Duration = Duration(0),
         identity: Literal["tags", "subject"] = "tags",
     ) -> None:
         """Subscribe to `subjects`: names of ``subjects.TEMPLATES`` or literal subjects.
@@ -87,10 +87,10 @@ class NatsSource(SharedSource[Any]):
         The default codec is line protocol. Default subjects are ``metrics``, ``events`` and
         ``log``, or ``sonar`` with Sonar's codec. `ack_wait` is the time after which the broker
         redelivers the messages of a dead bridge to another one; a live bridge keeps extending it.
-        `drain` is how long to continue reading after a stop, until the stream is empty. `queue`
-        shares a plain subscription. `identity` selects how the publisher of a record is identified:
-        by the record's tags, or by the subject, with which the tags must then agree; see
-        ``docs/operations/security.md``.
+        `drain_timeout` is how long to continue reading after a stop, until the stream is empty.
+        `queue` shares a plain subscription. `identity` selects how the publisher of a record is
+        identified: by the record's tags, or by the subject, with which the tags must then agree;
+        see ``docs/operations/security.md``.
         """
         for option, name in (("durable", durable), ("queue", queue)):
             if unfit := re.search(r"[\s.*>/\\]", name):
@@ -108,7 +108,7 @@ class NatsSource(SharedSource[Any]):
         self.durable = durable
         self.queue = queue
         self.ack_wait = float(ack_wait)
-        self.drain = float(drain)
+        self.drain_timeout = float(drain_timeout)
         self.bus = Connection(site.bus, name=durable or "bridge", telemetry=telemetry)
         self.reader: SubscriptionReader | ConsumerReader | Replicas | None = None
         """The reader of the broker, while the source is open."""
@@ -173,7 +173,7 @@ class NatsSource(SharedSource[Any]):
     ) -> ConsumerReader:
         return ConsumerReader(
             self.bus, self.codec, self.telemetry, site=self.site, partition=partition,
-            patterns=self.patterns, ack_wait=self.ack_wait, drain=self.drain,
+            patterns=self.patterns, ack_wait=self.ack_wait, drain=self.drain_timeout,
             exclusive=exclusive, is_whole=is_whole,
         )  # fmt: skip
 

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 class AccountingFile(Source[Jobs]):
     """Follows ``accounting`` and ``accounting.jsonl`` through rotation and restarts.
 
-    Only one process at a time may use a checkpoint.
+    Only one process at a time may use a state file.
     """
 
     gives = Jobs
@@ -44,13 +44,13 @@ class AccountingFile(Source[Jobs]):
         *,
         site: Site,
         paths: list[str],
-        checkpoint: str,
-        reporting: str = "",
-        begin: Literal["start", "end", "oldest"] = "start",
-        poll: Interval = Interval(5),  # noqa: B008 - frozen, as any float
-        grace: Duration = Duration(30),
+        state_file: str,
+        reporting_file: str = "",
+        read_from: Literal["start", "end", "oldest"] = "start",
+        poll_interval: Interval = Interval(5),  # noqa: B008 - frozen, as any float
+        rotation_timeout: Duration = Duration(30),
         command_line: bool = False,
-        once: bool = False,
+        follow: bool = True,
     ) -> None:
         """Set the files to follow.
 
@@ -58,37 +58,37 @@ class AccountingFile(Source[Jobs]):
         ----------
         paths
             The files, usually both of ``$SGE_ROOT/<cell>/common``; some may be missing.
-        checkpoint
+        state_file
             The file with the positions; its directory is created if missing.
-        reporting
+        reporting_file
             The file with starts and deletions in ``job_log`` lines (``reporting_params`` with
             ``reporting=true joblog=true``). Its ``acct`` lines are read only if it is also in
             `paths`.
-        begin
-            Where to begin without a checkpoint: at the start or the end of the current files, or
+        read_from
+            Where to begin without a state file: at the start or the end of the current files, or
             with the oldest rotated ones. The reporting file begins at its end unless with the
             oldest: a past start may have no end that is still to be read.
-        poll
+        poll_interval
             Interval between two checks for new lines.
-        grace
+        rotation_timeout
             Time without a write before a rotated file is left for the next one.
         command_line
             Whether to send ``submit_cmd_line``, which may contain secrets.
-        once
-            Whether to end when everything was read.
+        follow
+            Wait for new data; otherwise the source ends when everything was read.
 
         """
         if not paths or len(set(paths)) < len(paths):
             raise ConfigError(f"paths is {paths}: expected at least one file, each only once")
         self.site = site
         self.paths = paths
-        self.reporting = reporting
-        self.checkpoint = AccountingCheckpoint(Path(checkpoint))
-        self.begin = begin
-        self.poll = float(poll)
-        self.grace = 0.0 if once else float(grace)
+        self.reporting = reporting_file
+        self.checkpoint = AccountingCheckpoint(Path(state_file))
+        self.read_from = read_from
+        self.poll_interval = float(poll_interval)
+        self.rotation_timeout = float(rotation_timeout) if follow else 0.0
         self.command_line = command_line
-        self.once = once
+        self.follow = follow
         self._followers: dict[str, Follower] = {}
         self._reached: dict[str, int] = {}  # latest time in a path's lines
         self._stopped = asyncio.Event()
@@ -106,7 +106,7 @@ class AccountingFile(Source[Jobs]):
         self.checkpoint.open()
         for path in self._all_paths():
             progress = self.checkpoint.progress.get(path, FileProgress())
-            follower = Follower(Path(path), progress, grace=self.grace)
+            follower = Follower(Path(path), progress, grace=self.rotation_timeout)
             self._followers[path] = follower
             if path not in self.checkpoint.progress:
                 await asyncio.to_thread(self._begin, path, follower)
@@ -124,9 +124,9 @@ class AccountingFile(Source[Jobs]):
 
     def _begin(self, path: str, follower: Follower) -> None:
         is_for_starts = path not in self.paths
-        if self.begin == "end" or (is_for_starts and self.begin != "oldest"):
+        if self.read_from == "end" or (is_for_starts and self.read_from != "oldest"):
             follower.skip_all()
-        elif self.begin == "start":
+        elif self.read_from == "start":
             follower.skip_rotated()
 
     async def batches(self) -> AsyncIterator[Batch[Jobs]]:
@@ -134,11 +134,11 @@ class AccountingFile(Source[Jobs]):
             batch = await self._next()
             if batch is not None:
                 yield batch
-            elif self.once:
+            elif not self.follow:
                 return
             else:
                 self._save()
-                await wait_for_event(self._stopped, self.poll)
+                await wait_for_event(self._stopped, self.poll_interval)
 
     def _save(self) -> None:
         """Write the checkpoint; on failure, such as a full disk, retry with the next poll."""
@@ -211,7 +211,7 @@ class AccountingCheckpoint:
         Raises ConfigError if it cannot be read or written, or another process uses it, and
         CreateError if its directory is missing and cannot be created, or is not writable.
         """
-        make_directory_of("checkpoint", self.path)
+        make_directory_of("state_file", self.path)
         try:
             self._lock = self.path.with_name(f"{self.path.name}.lock").open("ab")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -222,10 +222,10 @@ class AccountingCheckpoint:
             pass  # it is written with the first position
         except BlockingIOError:
             self._release()
-            raise ConfigError(f"checkpoint: another process uses {self.path}") from None
+            raise ConfigError(f"state_file: another process uses {self.path}") from None
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             self._release()
-            raise ConfigError(f"checkpoint: {self.path}: {error}") from None
+            raise ConfigError(f"state_file: {self.path}: {error}") from None
 
     def save_if_due(self) -> None:
         if time.monotonic() >= self._next:
@@ -239,7 +239,7 @@ class AccountingCheckpoint:
         try:
             replace_content(self.path, msgspec.json.encode(self.progress))
         except OSError as error:
-            raise UnavailableError(f"checkpoint: {self.path}: {error}") from None
+            raise UnavailableError(f"state_file: {self.path}: {error}") from None
         self._saved = dict(self.progress)
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ class Qstat(Source[Lines]):
         *,
         site: Site,
         command: list[str] = ["qstat", "-u", "*", "-g", "t", "-xml"],  # noqa: B006 - only read
-        poll: Interval = Interval(30),  # noqa: B008 - frozen, as any float
+        poll_interval: Interval = Interval(30),  # noqa: B008 - frozen, as any float
         short_hostnames: bool = True,
         array_factor: int = MAX_ARRAY_TASKS,
         threads_per_slot: int = 1,
@@ -51,7 +51,7 @@ class Qstat(Source[Lines]):
         command
             The program and its arguments, run without a shell. ``qhost -j -q -xml`` lists the
             same jobs, and hosts; its times are epoch seconds, qstat's are local.
-        poll
+        poll_interval
             Time between two runs, and how long one may take.
         short_hostnames, array_factor, threads_per_slot
             As for ``accounting_jobs``; both must have the same.
@@ -61,7 +61,7 @@ class Qstat(Source[Lines]):
             raise ConfigError("command is empty: it must name a program")
         self.site = site
         self.command = command
-        self.poll = float(poll)
+        self.poll_interval = float(poll_interval)
         self.mapping = Mapping(
             cluster=site.cluster,
             short_hostnames=short_hostnames,
@@ -82,7 +82,7 @@ class Qstat(Source[Lines]):
         while not self._stopped.is_set():
             try:
                 output = await call_blocking(
-                    lambda: child.run(self.command, timeout=self.poll, output=MAX_OUTPUT)
+                    lambda: child.run(self.command, timeout=self.poll_interval, output=MAX_OUTPUT)
                 )
                 found = self._new_starts(running_jobs(read_shares(output), self.site.cluster))
                 found += self._node_states(read_hosts(output, lists_jobs="-j" in self.command))
@@ -91,7 +91,7 @@ class Qstat(Source[Lines]):
             else:
                 if found:
                     yield Batch(to_lines(found), origin=self.command[0])
-            await wait_for_event(self._stopped, self.poll)
+            await wait_for_event(self._stopped, self.poll_interval)
 
     def _new_starts(self, jobs: list[Job]) -> list[Message]:
         """Return the starts of new jobs, and forget jobs no longer listed."""

@@ -53,20 +53,20 @@ class Slurm(Source[Jobs]):
         *,
         site: Site,
         mode: Literal["delta", "full"] = "delta",
-        state: str = "",
-        poll: Interval = Interval(30),  # noqa: B008 - frozen, as any float
-        nodes: Interval = Interval(60),  # noqa: B008
-        window: Duration = Duration(1800),
-        begin: Duration = Duration(86400),
-        resend: Duration = Duration(0),
+        state_file: str = "",
+        poll_interval: Interval = Interval(30),  # noqa: B008 - frozen, as any float
+        node_interval: Interval = Interval(60),  # noqa: B008
+        sacct_overlap: Duration = Duration(1800),
+        lookback: Duration = Duration(86400),
+        resend_interval: Duration = Duration(0),
         accounting: bool = True,
         uncompleted: bool = False,
         job_script: bool = False,
         slurm_info: bool = False,
-        programs: str = "",
+        bin_dir: str = "",
         timeout: Interval = Interval(120),  # noqa: B008
-        replay: str = "",
-        speed: float = 1.0,
+        replay_dir: str = "",
+        replay_speed: float = 1.0,
     ) -> None:
         """Configure the queries and their intervals.
 
@@ -75,19 +75,19 @@ class Slurm(Source[Jobs]):
         mode
             ``delta`` sends records that have changed since they were last sent; ``full`` sends
             each time all that the commands report, and remembers nothing, as Sonar does.
-        state
+        state_file
             The file, on a local disk, that records what was sent. Without it everything is sent
             again after a restart. A file of this name plus ``.resend`` causes everything to be
             sent again, and is then removed.
-        poll
+        poll_interval
             Time between two polls of jobs.
-        nodes
+        node_interval
             Time between two polls of nodes and partitions, which are sent as a whole.
-        window
+        sacct_overlap
             How far before its last complete answer sacct is queried again.
-        begin
+        lookback
             How far the first poll goes back without a state.
-        resend
+        resend_interval
             Time after which everything is sent again; 0 for never.
         accounting
             Whether there is a slurmdbd. Without it a job's end is the one that squeue reports
@@ -99,13 +99,13 @@ class Slurm(Source[Jobs]):
             Envelopes have no field for it.
         slurm_info
             Whether it sends likewise what ``scontrol -d show job`` prints of the job.
-        programs
+        bin_dir
             The directory of Slurm's commands; empty for the ``PATH``.
         timeout
             How long one command may take.
-        replay
-            A directory of captured outputs to read instead, see ``replay``.
-        speed
+        replay_dir
+            A directory of captured outputs to read instead; see ``PollReplay``.
+        replay_speed
             How many times faster than they were captured; 0 for without pauses.
 
         Raises
@@ -114,28 +114,28 @@ class Slurm(Source[Jobs]):
             if a number is out of range, or there is nothing to replay.
 
         """
-        if speed < 0:
-            raise ConfigError(f"speed is {speed}: it must not be negative")
+        if replay_speed < 0:
+            raise ConfigError(f"replay_speed is {replay_speed}: it must not be negative")
         self.site = site
         self.is_full = mode == "full"
-        self.poll = float(poll)
-        self.nodes = float(nodes)
-        self.window = round(window * SECOND)
-        self.begin = max(round(begin * SECOND), self.window)
-        self.resend = float(resend)
-        self.speed = speed
-        self._commands = Commands(directory=programs, timeout=float(timeout))
+        self.poll_interval = float(poll_interval)
+        self.node_interval = float(node_interval)
+        self.sacct_overlap = round(sacct_overlap * SECOND)
+        self.lookback = max(round(lookback * SECOND), self.sacct_overlap)
+        self.resend_interval = float(resend_interval)
+        self.replay_speed = replay_speed
+        self._commands = Commands(directory=bin_dir, timeout=float(timeout))
         self._poller = Poller(self._commands, accounting=accounting, uncompleted=uncompleted)
         self._metadata = (
             StartMetadata(self._commands, job_script=job_script, slurm_info=slurm_info)
             if job_script or slurm_info
             else None
         )
-        self._replay = PollReplay(replay) if replay else None
-        self._changes = Changes("" if self.is_full else state, site.cluster)
-        self._request = Path(f"{state}.resend") if state else None
+        self._replay = PollReplay(replay_dir) if replay_dir else None
+        self._changes = Changes("" if self.is_full else state_file, site.cluster)
+        self._request = Path(f"{state_file}.resend") if state_file else None
         self._next_nodes = 0.0
-        self._next_resend = time.monotonic() + self.resend
+        self._next_resend = time.monotonic() + self.resend_interval
         self._reported: list[str] = []
         self._stopped = asyncio.Event()
 
@@ -157,13 +157,17 @@ class Slurm(Source[Jobs]):
             begin = time.monotonic()
             async for batch in self._polled():
                 yield batch
-            await wait_for_event(self._stopped, max(0.0, begin + self.poll - time.monotonic()))
+            await wait_for_event(
+                self._stopped, max(0.0, begin + self.poll_interval - time.monotonic())
+            )
 
     async def _replayed(self, replay: PollReplay) -> AsyncIterator[Batch[Jobs]]:
         before = None
         for poll in replay:
-            if before is not None and self.speed:
-                await wait_for_event(self._stopped, (poll.time - before) / SECOND / self.speed)
+            if before is not None and self.replay_speed:
+                await wait_for_event(
+                    self._stopped, (poll.time - before) / SECOND / self.replay_speed
+                )
             if self._stopped.is_set():
                 return
             before = poll.time
@@ -176,9 +180,9 @@ class Slurm(Source[Jobs]):
             self._poller.forget()
         until = time.time_ns()
         complete = self._changes.complete_until
-        since = until - self.begin if complete is None else complete - self.window
+        since = until - self.lookback if complete is None else complete - self.sacct_overlap
         if self.is_full:
-            since = until - self.window
+            since = until - self.sacct_overlap
         while until - since > SPAN:  # catch up day by day
             poll = await asyncio.to_thread(self._poller.accounted, since, since + SPAN)
             if not poll.has_accounting:
@@ -190,7 +194,7 @@ class Slurm(Source[Jobs]):
                 return
         with_nodes = time.monotonic() >= self._next_nodes
         if with_nodes:
-            self._next_nodes = time.monotonic() + self.nodes
+            self._next_nodes = time.monotonic() + self.node_interval
         # Threads get only what runs commands: the state file is used in this thread only.
         poll = await asyncio.to_thread(
             self._poller.poll, since, until + MARGIN, with_nodes=with_nodes
@@ -202,9 +206,9 @@ class Slurm(Source[Jobs]):
         is_requested = self._request is not None and self._request.exists()
         if is_requested and self._request is not None:
             self._request.unlink(missing_ok=True)
-        is_due = bool(self.resend) and time.monotonic() >= self._next_resend
+        is_due = bool(self.resend_interval) and time.monotonic() >= self._next_resend
         if is_due:
-            self._next_resend = time.monotonic() + self.resend
+            self._next_resend = time.monotonic() + self.resend_interval
         return is_requested or is_due
 
     async def _batches(
@@ -224,7 +228,7 @@ class Slurm(Source[Jobs]):
         known = self._changes.complete_until
         complete = self._changes.complete(until) if poll.has_accounting else known
         # A replayed sacct reports the same rows each time.
-        horizon = 0 if self._replay or complete is None else complete - 2 * self.window
+        horizon = 0 if self._replay or complete is None else complete - 2 * self.sacct_overlap
         note = functools.partial(self._changes.acknowledge_poll, poll, complete, horizon)
         yield Batch(self._cluster_state(poll), functools.partial(_acknowledge, note), "slurm")
 

@@ -1,6 +1,6 @@
 """Records of Grid Engine to job events: the translator of the recipe ``bridges/gridengine.toml``.
 
-With a `state` file it continues after SIGKILL at any time: see ``jobs.Outbox``. Repeated lines are
+With a `state_file` it continues after SIGKILL at any time: see ``jobs.Outbox``. Repeated lines are
 ignored.
 
 docs/gridengine/jobs.md describes the output for a job's records; the ``Assembler`` joins its runs
@@ -10,9 +10,9 @@ and tasks by these rules:
 - Records of PE tasks wait for the record of their master, which is usually last. One that
   arrives after it is late: it is counted and dropped.
 - A record with which the job does not end (rescheduled, migrated, in error state, never started)
-  waits for the next run, which then has it among ``earlier``. After `quiet` without one, by the
-  records' own times, the job is returned as it is; after `SETTLE` where it was deleted. A run
-  whose record arrives after that is a job of its own.
+  waits for the next run, which then has it among ``earlier``. After `rerun_timeout` without one,
+  by the records' own times, the job is returned as it is; after `SETTLE` where it was deleted. A
+  run whose record arrives after that is a job of its own.
 - Job numbers are used again: records whose submissions lie further apart than ``REUSED`` belong
   to different jobs.
 - A record with the same file and offset is a repetition; one with equal content is not.
@@ -297,10 +297,10 @@ class AccountingJobs(HoldingTranslator[Any, Lines]):
         shared: Literal["none", "single_user", "multi_user"] = "none",
         command_line: bool = False,
         start_node: str = "unknown",
-        quiet: Duration = Duration(7 * 86400),
+        rerun_timeout: Duration = Duration(7 * 86400),
         stop_delay: Duration = Duration(2),
         live: bool = False,
-        state: str = "",
+        state_file: str = "",
     ) -> None:
         """Configure the output, and what the records do not contain.
 
@@ -315,7 +315,7 @@ class AccountingJobs(HoldingTranslator[Any, Lines]):
             Whether to send the command line, where the source sent it.
         start_node
             The node of a start from the reporting file, which does not name nodes.
-        quiet
+        rerun_timeout
             Time without a further run after which a job that was to run again has ended.
         stop_delay
             Time between a start and a stop that are known at different times; see ``Lifecycle``.
@@ -324,7 +324,7 @@ class AccountingJobs(HoldingTranslator[Any, Lines]):
             ``accounting``, and with them the starts that another source, such as ``qstat``, sends
             while jobs run: only the stop is then sent. Incoming job events are not passed on, so
             that source and sink may be one bus; other events pass through unchanged.
-        state
+        state_file
             A file, on a local disk, that keeps what waits and what was sent. Without it, waiting
             jobs are sent as they are when the process ends, and are lost when it is killed.
 
@@ -348,10 +348,10 @@ class AccountingJobs(HoldingTranslator[Any, Lines]):
         self.live = live
         self._rejected: list[RejectedLine] = []
         """Accounting events without a record."""
-        self._state = StateStore(state)
+        self._state = StateStore(state_file)
         telemetry = telemetry or Telemetry()
         self.assembler = Assembler(
-            quiet=round(quiet * SECOND),
+            quiet=round(rerun_timeout * SECOND),
             state=self._state,
             count=partial(telemetry.count, telemetry.left_out),
         )

@@ -65,8 +65,8 @@ class Aggregate(HoldingTranslator[Lines, Lines]):
     is measured for the whole already is never replaced: the aggregate is then omitted, which is
     logged once; give the aggregate another `name`.
 
-    Without `hold` only parts of one batch are aggregated: of one sample of a node, or of one
-    payload in a bridge. Missing parts are not waited for: see `minimum`.
+    Without `hold_timeout` only parts of one batch are aggregated: of one sample of a node, or of
+    one payload in a bridge. Missing parts are not waited for: see `minimum`.
     """
 
     takes = gives = Lines
@@ -82,7 +82,7 @@ class Aggregate(HoldingTranslator[Lines, Lines]):
         name: str = "*",
         minimum: int = 1,
         topology: Sequence[Mapping[str, str]] = (),
-        hold: Duration = Duration(0),
+        hold_timeout: Duration = Duration(0),
     ) -> None:
         """Set what to aggregate.
 
@@ -103,7 +103,7 @@ class Aggregate(HoldingTranslator[Lines, Lines]):
         topology
             Each table has the numbers, by type, of what belongs together, such as
             ``{hwthread = "0", memoryDomain = "0", socket = "0"}``. On a node ccpipe reads it.
-        hold
+        hold_timeout
             Time to wait for parts in later messages of the bus, from the first part on.
             Waiting records are not acknowledged yet. Each node's messages must then go to one
             process.
@@ -129,7 +129,7 @@ class Aggregate(HoldingTranslator[Lines, Lines]):
         self._members = PerSeries(self._decide)
         self._measured = PerSeries(self._as_measured)
         self._reported: set[str] = set()
-        self._hold = float(hold)
+        self._hold = float(hold_timeout)
         # The parts of a whole have its host name.
         self.scope = Scope.NODE if self._hold > 0 else Scope.RECORD
         self._feed = 0

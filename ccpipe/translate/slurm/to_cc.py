@@ -17,7 +17,7 @@ from ccpipe.translate.slurm.jobs import original, with_comment_gpus
 class SlurmToCc(HoldingTranslator[Jobs, Lines]):
     """Turns jobs of the source ``slurm`` into starts and stops, and its node states into events.
 
-    Each start and each stop is sent once; with a `state` file also after a restart or SIGKILL.
+    Each start and each stop is sent once; with a `state_file` also after a restart or SIGKILL.
     """
 
     takes = Jobs
@@ -32,7 +32,7 @@ class SlurmToCc(HoldingTranslator[Jobs, Lines]):
         comment_gpus: bool = False,
         cluster_json: str = "",
         stop_delay: Duration = Duration(2),
-        state: str = "",
+        state_file: str = "",
     ) -> None:
         """Take the options.
 
@@ -50,7 +50,7 @@ class SlurmToCc(HoldingTranslator[Jobs, Lines]):
             others.
         stop_delay
             Time between a start and a stop that are known at different times; see ``Lifecycle``.
-        state
+        state_file
             A file, on a local disk, that keeps which starts and stops were sent. Without it,
             starts are sent again after a restart.
 
@@ -59,7 +59,7 @@ class SlurmToCc(HoldingTranslator[Jobs, Lines]):
         self.comment_gpus = comment_gpus
         self._numbers = NodeNumbers.read(gpu_ids, cluster_json)
         self._rejected: list[RejectedLine] = []  # jobs of this feed
-        self._state = StateStore(state)
+        self._state = StateStore(state_file)
         self._jobs = Lifecycle(self._state, delay=round(stop_delay * 10**9))
         self._outbox = Outbox(self._state)
 

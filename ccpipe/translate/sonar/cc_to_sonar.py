@@ -68,8 +68,8 @@ class CcToSonar(HoldingTranslator[Lines, Envelopes]):
     """Makes envelopes of lines.
 
     Metrics of one node and time become a sample. Since they arrive in several payloads, they are
-    held until the node has sent sufficiently newer ones, or for `hold` by the clock. Later ones
-    make another envelope of the same time.
+    held until the node has sent sufficiently newer ones, or for `hold_timeout` by the clock. Later
+    ones make another envelope of the same time.
 
     A node's data arrives on several subjects: its metrics, its errors in the log, and whole
     envelopes in events, which replace the metrics of their time. So it must receive all messages.
@@ -82,32 +82,32 @@ class CcToSonar(HoldingTranslator[Lines, Envelopes]):
     def __init__(
         self,
         *,
-        hold: Duration = Duration(5),
-        window: Duration = Duration(1),
+        hold_timeout: Duration = Duration(5),
+        sample_window: Duration = Duration(1),
         max_future: Duration = MAX_FUTURE,
-        state: str = "",
+        state_file: str = "",
     ) -> None:
         """Take the options.
 
         Parameters
         ----------
-        hold
+        hold_timeout
             How long a sample waits for more of its metrics.
-        window
+        sample_window
             How far apart the times of one sample's metrics may be.
         max_future
             How far ahead of this machine's clock a sample may be: one beyond adds nothing to the
             processor time of jobs.
-        state
+        state_file
             File on a local disk that keeps the starts of jobs and their processor time over a
             restart. Without it they are lost.
 
         """
-        self.hold = float(hold)
-        self.window = max(1, round(float(window) * SECOND))
+        self.hold_timeout = float(hold_timeout)
+        self.sample_window = max(1, round(float(sample_window) * SECOND))
         self.clock: Callable[[], float] = time.monotonic
         self._rejected: list[RejectedLine] = []  # of this feed
-        self._state = StateStore(state)
+        self._state = StateStore(state_file)
         self._is_open = False
         self._cpu_times = CpuTimes(self._state, max_future=max_future)
         self._job_events = JobEvents(self._state)
@@ -191,7 +191,7 @@ class CcToSonar(HoldingTranslator[Lines, Envelopes]):
 
     def _window(self, cluster: str, node: str, at: int, now: float) -> _Window | None:
         """Return the window of a time; None if a whole envelope of it has arrived."""
-        place = at // self.window
+        place = at // self.sample_window
         key = "sample", cluster, node, place
         window = self._windows.get(key)
         if window is None:
@@ -205,15 +205,15 @@ class CcToSonar(HoldingTranslator[Lines, Envelopes]):
     def _close_older(self, cluster: str, node: str, ready: list[sonar.Envelope]) -> None:
         """Close the windows of a node that has sent sufficiently newer metrics."""
         places = self._open.get((cluster, node), [])
-        newest = max(places, default=0) * self.window
+        newest = max(places, default=0) * self.sample_window
         for place in list(places):
-            if (place + 1) * self.window + self.hold * SECOND <= newest:
+            if (place + 1) * self.sample_window + self.hold_timeout * SECOND <= newest:
                 self._close(("sample", cluster, node, place), ready)
 
     def _close_held(self, now: float, ready: list[sonar.Envelope]) -> None:
         while self._windows:
             key, window = next(iter(self._windows.items()))
-            if now - window.opened < self.hold and len(self._windows) <= MAX_WINDOWS:
+            if now - window.opened < self.hold_timeout and len(self._windows) <= MAX_WINDOWS:
                 return
             self._close(key, ready)
 
@@ -261,7 +261,7 @@ class CcToSonar(HoldingTranslator[Lines, Envelopes]):
         return envelopes
 
     def _key(self, kind: str, message: Message, at: int) -> EnvelopeKey:
-        place = at // self.window if kind == "sample" else at
+        place = at // self.sample_window if kind == "sample" else at
         return kind, message.tags.get("cluster", ""), message.hostname, place
 
     def _take_event(self, message: Message, at: int, ready: list[sonar.Envelope]) -> None:

@@ -47,7 +47,7 @@ class SonarToCc(HoldingTranslator[Envelopes, Lines]):
     """Turns envelopes into lines: metrics, events and log lines.
 
     Counters become their increase, so it remembers each node's last sample. Of jobs it sends each
-    start and each stop once. With a `state` file, both go on after a restart or SIGKILL.
+    start and each stop once. With a `state_file`, both go on after a restart or SIGKILL.
     """
 
     takes = Envelopes
@@ -65,7 +65,7 @@ class SonarToCc(HoldingTranslator[Envelopes, Lines]):
         hostname: str = "",
         stop_delay: Duration = Duration(2),
         max_future: Duration = MAX_FUTURE,
-        state: str = "",
+        state_file: str = "",
     ) -> None:
         """Take the options.
 
@@ -95,7 +95,7 @@ class SonarToCc(HoldingTranslator[Envelopes, Lines]):
         max_future
             How far ahead of this machine's clock a sample may be: one beyond has no gains, and
             later ones grow by the samples before it.
-        state
+        state_file
             A file, on a local disk, that keeps the nodes' counters, and which starts and stops
             were sent. Without it, after a restart the first sample of each node has no gains, and
             starts are sent again.
@@ -111,7 +111,7 @@ class SonarToCc(HoldingTranslator[Envelopes, Lines]):
         self._numbers = NodeNumbers.read(gpu_ids, cluster_json)
         self._max_future = round(max_future * SECOND)
         self.clock: Callable[[], int] = time.time_ns
-        self._state = StateStore(state)
+        self._state = StateStore(state_file)
         self._jobs = Lifecycle(self._state, delay=round(stop_delay * SECOND))
         self._outbox = Outbox(self._state)
         self._stored = self._state.table(

@@ -76,7 +76,7 @@ async def test_role_permits_its_work(site_of: SiteOf) -> None:
     telemetry = Telemetry()
     bridge = site_of("bridge", "b")
     source = NatsSource(
-        site=bridge, telemetry=telemetry, durable="b", drain=Duration(5), identity="subject"
+        site=bridge, telemetry=telemetry, durable="b", drain_timeout=Duration(5), identity="subject"
     )
     tags = {"cluster": "fox.no", "hostname": "n1", "type": "node"}
     records = [sample("n1"), event("nodestate", "up", "{}", time=NOW, tags=tags)]

@@ -58,7 +58,7 @@ async def test_consumer_drops_redelivery_of_messages_it_has(
             assert batch.ack
             await batch.ack()
         await eventually(lambda: "dropped 1 messages, delivered again" in caplog.text)
-    async with Reader(source(site, drain=Duration(2))) as second:
+    async with Reader(source(site, drain_timeout=Duration(2))) as second:
         pass
     assert (len(reader.values), second.values) == (10, [])
 
@@ -73,9 +73,9 @@ async def test_consumers_of_one_name_share_work(site: Site, sink: NatsSink) -> N
 
 
 async def test_consumer_drains_stream_when_stopped(site: Site, sink: NatsSink) -> None:
-    """With `drain` a bridge that ends has written everything that was published before."""
+    """With `drain_timeout` a bridge that ends has written everything that was published before."""
     await sink.write(to_lines(metrics(5000)))
-    async with Reader(source(site, drain=Duration(5))) as reader:
+    async with Reader(source(site, drain_timeout=Duration(5))) as reader:
         pass  # stopped at once
     assert len(reader.values) == 5000
 

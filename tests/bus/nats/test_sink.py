@@ -117,7 +117,7 @@ async def test_record_written_twice_is_stored_once(site: Site, sink: NatsSink) -
     """A retry after a lost acknowledgement makes no duplicates."""
     await sink.write(to_lines(metrics(700)))
     await sink.write(to_lines(metrics(700)))
-    async with Reader(source(site, drain=Duration(3))) as reader:
+    async with Reader(source(site, drain_timeout=Duration(3))) as reader:
         await eventually(lambda: len(reader.values) >= 700)
     assert len(reader.values) == 700
 

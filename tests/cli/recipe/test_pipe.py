@@ -104,8 +104,8 @@ cluster = "local"
 [source]
 use = "accounting"
 paths = ["{directory}/accounting"]
-checkpoint = "{directory}/checkpoint"
-once = true
+state_file = "{directory}/checkpoint"
+follow = false
 
 [[translate]]
 use = "accounting_jobs"

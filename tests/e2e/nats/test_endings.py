@@ -92,7 +92,7 @@ FROM_NATS = """
 use = "nats"
 durable = "d"
 subjects = ["metrics"]
-drain = "600s"
+drain_timeout = "600s"
 [sink]
 use = "null"
 """

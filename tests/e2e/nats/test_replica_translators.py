@@ -68,7 +68,9 @@ def samples(round_: int) -> list[list[Any]]:
 
 def aggregate() -> HoldingTranslator[Any, Any]:
     """Add up the parts of a node, which arrive in two messages."""
-    return Aggregate(function="sum", of="hwthread", per="node", minimum=4, hold=Duration(60))
+    return Aggregate(
+        function="sum", of="hwthread", per="node", minimum=4, hold_timeout=Duration(60)
+    )
 
 
 def counters() -> HoldingTranslator[Any, Any]:

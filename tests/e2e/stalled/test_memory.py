@@ -127,7 +127,9 @@ async def test_memory_is_bounded_while_store_hangs(name: str) -> None:
     # Not below pytest's directory: PostgreSQL runs as another user.
     with tempfile.TemporaryDirectory(prefix="ccpipe-stalled-") as directory:
         async with STORES[name](Path(directory)) as stalling:
-            limits = msgspec.structs.replace(LIMITS, timeout=_timeout(stalling.sink), grace=60.0)
+            limits = msgspec.structs.replace(
+                LIMITS, write_timeout=_timeout(stalling.sink), stop_timeout=60.0
+            )
             source = Endless(stalling.sink, RECORDS.get(name, lines))
             pipe = asyncio.create_task(
                 run(source, stalling.sink, limits=limits, telemetry=telemetry, stop=stop)

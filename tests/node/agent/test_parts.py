@@ -253,7 +253,7 @@ def test_recipe_has_rules_of_profile() -> None:
     recipe = tomllib.loads((ROOT / "bridges/clustercockpit.toml").read_text())
     rules = [dict(table) for table in recipe["translate"]]
     for table in rules:
-        table.pop("hold", None)
+        table.pop("hold_timeout", None)
         table.pop("kinds", None)
     assert rules == [dict(table) for table in CLUSTERCOCKPIT.translate]
     assert recipe["sink"]["codec"]["precision"] == CLUSTERCOCKPIT.precision

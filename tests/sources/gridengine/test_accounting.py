@@ -39,9 +39,9 @@ SITE = Site(cluster="fox.test", hostname="master")
 def source(tmp_path: Path, **options: object) -> AccountingFile:
     settings: dict[str, object] = {
         "paths": [str(tmp_path / "accounting"), str(tmp_path / "accounting.jsonl")],
-        "checkpoint": str(tmp_path / "checkpoint"),
-        "poll": Interval(0.01),
-        "grace": Duration(0),
+        "state_file": str(tmp_path / "checkpoint"),
+        "poll_interval": Interval(0.01),
+        "rotation_timeout": Duration(0),
         **options,
     }
     return AccountingFile(site=SITE, **settings)  # type: ignore[arg-type]
@@ -61,12 +61,12 @@ async def test_source_follows_both_files_over_restart(tmp_path: Path) -> None:
     classic, lines = (DATA / name for name in ("accounting", "derived.jsonl"))
     (tmp_path / "accounting").write_bytes(classic.read_bytes())
     (tmp_path / "accounting.jsonl").write_bytes(lines.read_bytes())
-    first = await read_once(source(tmp_path, once=True), acknowledge=False)
-    again = await read_once(source(tmp_path, once=True))
+    first = await read_once(source(tmp_path, follow=False), acknowledge=False)
+    again = await read_once(source(tmp_path, follow=False))
     assert first == again
     expected = [*read(classic.read_bytes()).records, *read(lines.read_bytes()).records]
     assert [bare(record) for record in first] == [bare(record) for record in expected]
-    assert await read_once(source(tmp_path, once=True)) == []
+    assert await read_once(source(tmp_path, follow=False)) == []
 
 
 def bare(record: Accounting) -> Accounting:
@@ -76,8 +76,8 @@ def bare(record: Accounting) -> Accounting:
 async def test_source_omits_command_line_by_default(tmp_path: Path) -> None:
     """It may contain secrets."""
     (tmp_path / "accounting.jsonl").write_bytes((DATA / "derived.jsonl").read_bytes())
-    silent = await read_once(source(tmp_path, once=True), acknowledge=False)
-    reported = await read_once(source(tmp_path, once=True, command_line=True), acknowledge=False)
+    silent = await read_once(source(tmp_path, follow=False), acknowledge=False)
+    reported = await read_once(source(tmp_path, follow=False, command_line=True), acknowledge=False)
     assert {record.submit_cmd_line for record in silent} == {None}
     assert reported[0].submit_cmd_line == "qsub -N normal /home/asmith/burn.sh 3"
 
@@ -86,7 +86,7 @@ async def test_bad_line_is_dead_letter_with_position(tmp_path: Path) -> None:
     """Path, line, offset and reason go with the bytes; the rest is read."""
     payload = (DATA / "derived/derived-malformed.jsonl").read_bytes()
     (tmp_path / "accounting.jsonl").write_bytes(payload)
-    async with source(tmp_path, once=True) as followed:
+    async with source(tmp_path, follow=False) as followed:
         (batch,) = [batch async for batch in followed.batches()]
     assert len(batch.records) == 2
     _, second, _ = batch.records.rejected
@@ -152,13 +152,13 @@ async def test_checkpoint_is_used_by_one_process_only(tmp_path: Path) -> None:
 async def test_checkpoint_error_names_file(tmp_path: Path) -> None:
     """Damaged content is an error of configuration; a missing directory is created if it can be."""
     (tmp_path / "checkpoint").write_bytes(b'{"a":')
-    with pytest.raises(ConfigError, match=r"checkpoint: .*/checkpoint: Input data was truncated"):
+    with pytest.raises(ConfigError, match=r"state_file: .*/checkpoint: Input data was truncated"):
         await source(tmp_path).__aenter__()
     made = AccountingCheckpoint(tmp_path / "no" / "checkpoint")
     made.open()
     made.close()
     with pytest.raises(
-        CreateError, match=r"checkpoint: .*: no file can be created in .*not a dire"
+        CreateError, match=r"state_file: .*: no file can be created in .*not a dire"
     ):
         AccountingCheckpoint(tmp_path / "checkpoint" / "checkpoint").open()
     with pytest.raises(ConfigError, match="each only once"):
@@ -167,9 +167,9 @@ async def test_checkpoint_error_names_file(tmp_path: Path) -> None:
         await source(tmp_path, paths=["/no/such/accounting"]).check()
 
 
-@pytest.mark.parametrize("begin", ["start", "end", "oldest"])
+@pytest.mark.parametrize("read_from", ["start", "end", "oldest"])
 async def test_source_begins_at_configured_position_without_checkpoint(
-    tmp_path: Path, begin: str
+    tmp_path: Path, read_from: str
 ) -> None:
     """At the start of the current file, at its end, or with the oldest rotated one."""
     cell = Cell(tmp_path)
@@ -179,8 +179,8 @@ async def test_source_begins_at_configured_position_without_checkpoint(
             file.write(b"".join(line + b"\n" for line in real[4 * count : 5 * count]))
         if how:
             cell.rotate(how)
-    records = await read_once(source(tmp_path, once=True, begin=begin))
-    assert len(records) == {"start": 4, "end": 0, "oldest": 9}[begin]
+    records = await read_once(source(tmp_path, follow=False, read_from=read_from))
+    assert len(records) == {"start": 4, "end": 0, "oldest": 9}[read_from]
 
 
 REPORTING = (DATA / "reporting.head").read_bytes()
@@ -189,16 +189,16 @@ REPORTING = (DATA / "reporting.head").read_bytes()
 async def test_reporting_file_yields_only_starts_and_deletions(tmp_path: Path) -> None:
     """Its records are read if it is also in `paths`, and each line once."""
     (tmp_path / "reporting").write_bytes(REPORTING)
-    path, oldest = str(tmp_path / "reporting"), {"begin": "oldest", "once": True}
+    path, oldest = str(tmp_path / "reporting"), {"read_from": "oldest", "follow": False}
     logs, _ = read_job_log(REPORTING, file="", offset=0, line=1)
-    beside = await read_all(source(tmp_path, reporting=path, **oldest))
+    beside = await read_all(source(tmp_path, reporting_file=path, **oldest))
     assert [bare_log(job) for job in beside] == [bare_log(log) for log in logs]
     both = source(
-        tmp_path, paths=[path], reporting=path, checkpoint=str(tmp_path / "both"), **oldest
+        tmp_path, paths=[path], reporting_file=path, state_file=str(tmp_path / "both"), **oldest
     )
     kinds = Counter(type(job.raw) for job in await read_all(both))
     assert kinds == {JobLog: len(logs), Accounting: len(read(REPORTING).records)}
-    assert await read_all(source(tmp_path, reporting=path, once=True)) == []
+    assert await read_all(source(tmp_path, reporting_file=path, follow=False)) == []
 
 
 def bare_log(log: Job | JobLog) -> JobLog:
@@ -211,10 +211,10 @@ async def test_source_begins_at_end_of_reporting_file(tmp_path: Path) -> None:
     """Past starts may have no end that is still to be read; new ones are sent."""
     (tmp_path / "reporting").write_bytes(REPORTING)
     path = str(tmp_path / "reporting")
-    assert await read_all(source(tmp_path, reporting=path, once=True)) == []
+    assert await read_all(source(tmp_path, reporting_file=path, follow=False)) == []
     with (tmp_path / "reporting").open("ab") as file:
         file.write(next(line for line in REPORTING.splitlines(True) if b":sent:" in line))
-    assert len(await read_all(source(tmp_path, reporting=path, once=True))) == 1
+    assert len(await read_all(source(tmp_path, reporting_file=path, follow=False))) == 1
 
 
 async def test_source_reads_files_in_order_of_time(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ async def test_source_reads_files_in_order_of_time(tmp_path: Path) -> None:
             acct.write(encode_classic(msgspec.structs.replace(ended, end_time=second * 10**9)))
     path = str(tmp_path / "reporting")
     spans: dict[str, tuple[int, int]] = {}
-    async with source(tmp_path, reporting=path, begin="oldest", once=True) as followed:
+    async with source(tmp_path, reporting_file=path, read_from="oldest", follow=False) as followed:
         async for batch in followed.batches():
             times = [job.end or job.start for job in batch.records]
             spans[batch.origin] = (times[0], times[-1])
@@ -253,8 +253,8 @@ url, directory, once = sys.argv[1:]
 site = Site(cluster="fox.test", hostname="master", bus=Bus(servers=[url]))
 source = AccountingFile(
     site=site, paths=[f"{directory}/accounting"],
-    checkpoint=f"{directory}/checkpoint", poll=Interval(0.02), grace=Duration(0.2),
-    once=once == "once", begin="oldest",
+    state_file=f"{directory}/checkpoint", poll_interval=Interval(0.02),
+    rotation_timeout=Duration(0.2), follow=once != "once", read_from="oldest",
 )
 records = AccountingJobs(site=site, emit=["records"])
 sink = NatsSink(site=site, telemetry=Telemetry(), lines=1)

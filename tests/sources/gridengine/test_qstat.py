@@ -28,7 +28,7 @@ class Cell(Reader):
     def __init__(self, path: Path, **options: Any) -> None:
         script = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
         options.setdefault("command", [sys.executable, "-c", script, str(path)])
-        super().__init__(Qstat(site=SITE, poll=Interval(0.5), **options))
+        super().__init__(Qstat(site=SITE, poll_interval=Interval(0.5), **options))
 
     def starts(self) -> list[dict[str, Any]]:
         return self.payloads("job")

@@ -29,7 +29,7 @@ POLLS = 14
 
 
 async def replayed(**options: Any) -> list[Jobs]:
-    source = Slurm(site=SITE, replay=str(SNAPSHOTS), speed=0, **options)
+    source = Slurm(site=SITE, replay_dir=str(SNAPSHOTS), replay_speed=0, **options)
     found: list[Jobs] = []
     async for batch in source.batches():
         assert not batch.records.rejected
@@ -131,10 +131,10 @@ async def test_delta_mode_sends_changes() -> None:
 
 async def test_state_is_kept_over_restart(tmp_path: Path) -> None:
     state = str(tmp_path / "slurm.state")
-    source = Slurm(site=SITE, replay=str(SNAPSHOTS), speed=0, state=state)
+    source = Slurm(site=SITE, replay_dir=str(SNAPSHOTS), replay_speed=0, state_file=state)
     unacknowledged = [batch.records async for batch in source.batches()]
     del source
-    assert await replayed(state=state) == unacknowledged
+    assert await replayed(state_file=state) == unacknowledged
 
 
 def test_replay_rejects_directory_without_snapshots(tmp_path: Path) -> None:

@@ -29,10 +29,10 @@ class Publisher:
     """A source, and what it gave."""
 
     def __init__(self, programs: Programs, **options: Any) -> None:
-        options.setdefault("nodes", Interval(0.001))
-        options.setdefault("state", str(programs.directory / "slurm.state"))
+        options.setdefault("node_interval", Interval(0.001))
+        options.setdefault("state_file", str(programs.directory / "slurm.state"))
         self.source = Slurm(
-            site=SITE, programs=str(programs.directory), poll=Interval(0.001), **options
+            site=SITE, bin_dir=str(programs.directory), poll_interval=Interval(0.001), **options
         )
         self.batches: AsyncIterator[Batch[Any]] = self.source.batches()
 
@@ -96,12 +96,12 @@ async def test_source_sends_only_changes_after_restart(programs: Programs) -> No
                         squeue_job("9", "PENDING"))  # fmt: skip
     assert await first.jobs(acknowledge=False) == [(9, "", "PENDING")]
     killed = state_of_killed(programs)
-    assert await Publisher(programs, state=killed).jobs() == [(9, "", "PENDING")]
+    assert await Publisher(programs, state_file=killed).jobs() == [(9, "", "PENDING")]
 
 
 async def test_source_loses_nothing_in_outage_of_accounting(programs: Programs) -> None:
     """The next query begins before its last answer, however long the outage was."""
-    publisher = Publisher(programs, window=Duration(600))
+    publisher = Publisher(programs, sacct_overlap=Duration(600))
     before = time.time()
     await publisher.poll()
     after = time.time()
@@ -111,7 +111,7 @@ async def test_source_loses_nothing_in_outage_of_accounting(programs: Programs) 
     assert not (await publisher.poll())[-1].errors, "an error is reported once"
     programs.calls()
     programs.set_sacct(sacct_row("7", "FAILED", end=END))
-    later = Publisher(programs, window=Duration(600), state=state_of_killed(programs))
+    later = Publisher(programs, sacct_overlap=Duration(600), state_file=state_of_killed(programs))
     assert await later.jobs() == [(7, "", "FAILED")]
     assert before - 601 <= since(programs) <= after - 600  # sacct is queried in whole seconds
 
@@ -132,9 +132,9 @@ def since(programs: Programs) -> float:
     return datetime.fromisoformat(found[1]).replace(tzinfo=UTC).timestamp()
 
 
-async def test_vanished_job_keeps_window_open(programs: Programs) -> None:
+async def test_vanished_job_keeps_sacct_query_open(programs: Programs) -> None:
     """The source waits for the end of a job that slurmctld forgot before sacct reported it."""
-    publisher = Publisher(programs, window=Duration(0))
+    publisher = Publisher(programs, sacct_overlap=Duration(0))
     programs.set_squeue(squeue_job("7", "RUNNING"))
     await publisher.poll()
     seen = polled = time.time()  # at the latest
@@ -155,7 +155,7 @@ async def test_vanished_job_keeps_window_open(programs: Programs) -> None:
 
 
 async def test_source_catches_up_day_by_day(programs: Programs) -> None:
-    publisher = Publisher(programs, begin=Duration(3.5 * 86400))
+    publisher = Publisher(programs, lookback=Duration(3.5 * 86400))
     await anext(publisher.batches)
     await anext(publisher.batches)
     await anext(publisher.batches)
@@ -229,18 +229,18 @@ async def test_job_between_two_polls_has_start_and_stop(programs: Programs) -> N
 
 
 async def test_check_requires_commands(tmp_path: Path) -> None:
-    source = Slurm(site=SITE, programs=str(tmp_path))
+    source = Slurm(site=SITE, bin_dir=str(tmp_path))
     with pytest.raises(UnavailableError, match="squeue"):
         await source.check()
 
 
 def test_source_rejects_invalid_numbers() -> None:
-    with pytest.raises(ConfigError, match="speed"):
-        Slurm(site=SITE, speed=-1)
+    with pytest.raises(ConfigError, match="replay_speed"):
+        Slurm(site=SITE, replay_speed=-1)
 
 
 async def test_stop_ends_the_source(programs: Programs) -> None:
-    source = Slurm(site=SITE, programs=str(programs.directory), poll=Interval(60))
+    source = Slurm(site=SITE, bin_dir=str(programs.directory), poll_interval=Interval(60))
     batches = source.batches()
     await anext(batches)
     source.stop()

@@ -28,8 +28,8 @@ class Bridge:
         options = {"job_script": True, "slurm_info": True, **options}
         self.programs = programs
         self.source = Slurm(
-            site=Site(cluster="fox", hostname="master"), programs=str(programs.directory),
-            poll=Interval(0.001), accounting=False, **options,
+            site=Site(cluster="fox", hostname="master"), bin_dir=str(programs.directory),
+            poll_interval=Interval(0.001), accounting=False, **options,
         )  # fmt: skip
         self.batches = self.source.batches()
         self.translator = SlurmToCc(site=self.source.site)

@@ -193,7 +193,7 @@ class Bridge:
     def run(self, dies: str, after: int) -> None:
         """Continue after what was acknowledged; die in the batch of that number."""
         emit = ["records", "events", "metrics"]
-        translator = translator_of(state=str(self.state), emit=emit, live=self.live)
+        translator = translator_of(state_file=str(self.state), emit=emit, live=self.live)
         for number, batch in enumerate(self.batches[self.acknowledged :]):
             is_last = number == after
             found = translator.feed(batch)
@@ -257,10 +257,10 @@ def test_translator_repeats_no_start_if_batches_are_reordered_after_crash(tmp_pa
     site = Site(cluster="fox", hostname="master")
     begun = msgspec.structs.replace(line("sent"), value=_at(line("sent"), "r", 0))
     ended = accounting(record(begin=10, origin=Origin("a", 0)))
-    first = translator_of(site=site, state=str(tmp_path / "state"))
+    first = translator_of(site=site, state_file=str(tmp_path / "state"))
     given = first.feed(to_lines([begun]))
     del first  # killed before it was written
-    second = translator_of(site=site, state=str(tmp_path / "state"))
+    second = translator_of(site=site, state_file=str(tmp_path / "state"))
     found = second.feed(to_lines(ended))
     assert list(found[: len(given)]) == list(given)
     assert [each[0] for each in reported(found)] == ["start_job", "stop_job"]
@@ -277,7 +277,7 @@ def test_translator_sends_held_stop_at_end_and_after_crash(tmp_path: Path) -> No
     options: dict[str, Any] = {
         "site": SITE,
         "live": True,
-        "state": str(tmp_path / "state"),
+        "state_file": str(tmp_path / "state"),
         "stop_delay": Duration(600),
     }
     translator = AccountingJobs(**options)

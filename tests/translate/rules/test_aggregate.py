@@ -194,7 +194,7 @@ def test_aggregate_joins_devices_over_stype() -> None:
 
 def held(**options: Any) -> tuple[Aggregate, list[float]]:
     """Return an aggregate that waits two seconds, and the clock that it reads."""
-    rule = Aggregate(function="sum", of="stype", hold=Duration(2), **options)
+    rule = Aggregate(function="sum", of="stype", hold_timeout=Duration(2), **options)
     now = [100.0]
     rule.clock = lambda: now[0]
     return rule, now
@@ -299,8 +299,8 @@ def test_aggregate_rejects_invalid_configuration(options: dict[str, Any], reason
 
 
 def test_aggregate_with_hold_requires_all_messages_of_node() -> None:
-    """Without `hold` any process may have any batch."""
+    """Without `hold_timeout` any process may have any batch."""
     options = {"function": "sum", "of": "hwthread", "per": "node"}
     assert Aggregate(**options).scope == Scope.RECORD  # type: ignore[arg-type]
-    held = Aggregate(**options, hold=Duration(1))  # type: ignore[arg-type]
+    held = Aggregate(**options, hold_timeout=Duration(1))  # type: ignore[arg-type]
     assert held.scope == Scope.NODE

@@ -57,14 +57,14 @@ def test_translator_accepts_jobs_of_other_schedulers() -> None:
 
 def test_translator_repeats_no_events_after_restart(tmp_path: Path) -> None:
     state = str(tmp_path / "state")
-    first = translator(state=state)
+    first = translator(state_file=state)
     start = list(first.feed(jobs(LIVE)))
     del first
-    second = translator(state=state)
+    second = translator(state_file=state)
     assert list(second.feed(jobs(LIVE))) == start
     second.commit(1)
     del second
-    assert functions(translator(state=state).feed(jobs(ENDED))) == ["stop_job"]
+    assert functions(translator(state_file=state).feed(jobs(ENDED))) == ["stop_job"]
 
 
 def test_events_have_poll_time_and_cluster_as_host() -> None:

@@ -27,7 +27,7 @@ def load(second: int, value: float = 1.0, node: str = "c1", name: str = "cpu_loa
 
 
 def translator(hold: float = 5) -> CcToSonar:
-    made = CcToSonar(hold=Duration(hold))
+    made = CcToSonar(hold_timeout=Duration(hold))
     made.clock = lambda: 0.0
     return made
 
@@ -50,7 +50,7 @@ def test_window_joins_metrics_of_one_time() -> None:
 
 
 def test_window_of_silent_node_closes_after_hold() -> None:
-    """By the clock, a sample waits at most `hold`."""
+    """By the clock, a sample waits at most `hold_timeout`."""
     there = translator(hold=5)
     there.feed(to_lines([load(0)]))
     there.clock = lambda: 4.9
@@ -186,7 +186,7 @@ def test_state_keeps_starts_and_cpu_time_after_restart(tmp_path: Path) -> None:
     path = str(tmp_path / "state")
 
     def run_one(*rows: Message) -> list[sonar.Envelope]:
-        there = CcToSonar(state=path)
+        there = CcToSonar(state_file=path)
         there.clock = lambda: 0.0
         made = there.feed(to_lines(list(rows))) + there.flush()
         there._state._file.close()  # type: ignore[union-attr]

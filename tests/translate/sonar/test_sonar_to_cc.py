@@ -287,15 +287,15 @@ def test_restart_repeats_no_start(tmp_path: Path) -> None:
     """With a state; uncommitted messages are sent again, byte for byte."""
     state = str(tmp_path / "state")
     running = envelope(10, replace(RUNNING, user_name="ann"))
-    first = SonarToCc(envelopes=False, state=state)
+    first = SonarToCc(envelopes=False, state_file=state)
     start = list(first.feed(Envelopes([running])))
     assert functions(start) == ["start_job"]
     del first  # killed before its output was written
-    second = SonarToCc(envelopes=False, state=state)
+    second = SonarToCc(envelopes=False, state_file=state)
     assert list(second.feed(Envelopes([running]))) == start
     second.commit(1)
     del second
-    third = SonarToCc(envelopes=False, state=state, stop_delay=Duration(0))
+    third = SonarToCc(envelopes=False, state_file=state, stop_delay=Duration(0))
     assert functions(third.feed(Envelopes([running]))) == []
     assert functions(third.feed(Envelopes([envelope(600, RAN)]))) == ["stop_job"]
 
@@ -307,13 +307,13 @@ def test_counters_continue_after_restart(tmp_path: Path) -> None:
         sample(60 * n, cpus=(30 * n,), jobs=(job(sonar.SampleProcess(pid=1, cpu_time=30 * n)),))
         for n in range(4)
     ]
-    first = SonarToCc(envelopes=False, state=state)
+    first = SonarToCc(envelopes=False, state_file=state)
     first.feed(Envelopes([samples[0]]))
     first.feed(Envelopes([samples[1]]))
     first.commit(1)
     del first  # killed before the second feed was written
     for number in (1, 2, 3):
-        translator = SonarToCc(envelopes=False, state=state)
+        translator = SonarToCc(envelopes=False, state_file=state)
         lines = translator.feed(Envelopes([samples[number]]))
         assert values(lines)["cpu_used"] == 50
         assert values(lines, stype="job", stype_id="7")["job_cpu_used"] == 50

@@ -66,7 +66,7 @@ def site(url: str, *, is_durable: bool) -> Site:
 async def by_sink(url: str, *, is_durable: bool) -> AsyncIterator[Write]:
     """Publish as ccpipe does."""
     config = site(url, is_durable=is_durable)
-    async with NatsSink(site=config, telemetry=Telemetry(), lines=LINES) as sink:
+    async with NatsSink(site=config, telemetry=Telemetry(), max_lines=LINES) as sink:
         yield sink.write
 
 

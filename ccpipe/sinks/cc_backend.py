@@ -110,8 +110,8 @@ class CcBackendSink(HttpSink[Lines]):
 
         """
         super().__init__(url=url, **http)
-        if self.gzip:
-            raise ConfigError("gzip: cc-backend does not read compressed requests")
+        if self.compression != "none":
+            raise ConfigError("compression: cc-backend does not read compressed requests")
         self.publish = publish
         self._reported = ReportedJobs(state_file)
         self._interval = float(compare_interval)

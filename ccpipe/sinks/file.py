@@ -44,9 +44,9 @@ class FileSink(Sink[Lines]):
         fsync: Literal["always", "interval", "never"] = "always",
         fsync_interval: Interval = Interval(1),  # noqa: B008 - immutable
         rotate_size: Size = Size(0),
-        rotate_every: Duration = Duration(0),
-        compress: bool = False,
-        keep: int = 0,
+        rotate_interval: Duration = Duration(0),
+        compression: Literal["none", "gzip"] = "none",
+        max_files: int = 0,
         retention: Duration = Duration(0),
     ) -> None:
         """Choose file and format.
@@ -67,12 +67,12 @@ class FileSink(Sink[Lines]):
             Time between two syncs with ``fsync = "interval"``: the maximum loss in a power failure.
         rotate_size
             Rotate the file before it exceeds this size; 0 disables this.
-        rotate_every
+        rotate_interval
             Rotate the file at the first write of a new period, in UTC: ``1h``, ``1d``; 0 disables
             this.
-        compress
-            Compress closed files with gzip.
-        keep
+        compression
+            Compression of closed files.
+        max_files
             Number of closed files to keep; 0 keeps all.
         retention
             How long to keep closed files after their last write; 0 keeps them forever.
@@ -80,20 +80,20 @@ class FileSink(Sink[Lines]):
         Raises
         ------
         ConfigError
-            if `keep` is negative.
+            if `max_files` is negative.
 
         """
-        if keep < 0:
-            raise ConfigError(f"keep is {keep}: must not be negative")
+        if max_files < 0:
+            raise ConfigError(f"max_files is {max_files}: must not be negative")
         self.path = Path(path).expanduser()
         self.format = format
         self.precision = precision
         self.fsync = fsync
         self.fsync_interval = float(fsync_interval)
-        self.compress = compress
-        self.keep = keep
+        self.compression = compression
+        self.max_files = max_files
         self.retention = float(retention)
-        self._rotation = Rotation(self.path, size=rotate_size, every=float(rotate_every))
+        self._rotation = Rotation(self.path, size=rotate_size, every=float(rotate_interval))
         is_rows = format != "line"
         quote = b'"' if format == "csv" else b""
         self._file = RowFile(self.path, quote=quote) if is_rows else AppendFile(self.path)
@@ -110,7 +110,7 @@ class FileSink(Sink[Lines]):
             await asyncio.to_thread(self._file.open)
         if self.fsync == "interval":
             self._tasks.append(background(self._keep_syncing(), "ccpipe-fsync"))
-        if self.compress or self.keep or self.retention:
+        if self.compression != "none" or self.max_files or self.retention:
             housekeeping = self._keep_closed_files()
             self._tasks.append(background(housekeeping, "ccpipe-closed-files"))
         return self
@@ -190,8 +190,8 @@ class FileSink(Sink[Lines]):
             await wait_for_event(self._rotated, RETENTION_SECONDS)
 
     def _maintain_closed_files(self) -> None:
-        self._rotation.remove_old(keep=self.keep, retention=self.retention)
-        if self.compress:
+        self._rotation.remove_old(keep=self.max_files, retention=self.retention)
+        if self.compression == "gzip":
             self._rotation.compress(self._stopped)
 
 

@@ -6,7 +6,7 @@ import gzip
 import ssl
 import warnings
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, NoReturn, Self, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, Self, TypeVar
 from urllib.parse import urlsplit
 
 from ccpipe.config import Duration, mask, read_secret
@@ -70,7 +70,7 @@ class HttpSink(TimedSink[A_contra]):
         *,
         url: str,
         timeout: Duration = Duration(10),
-        gzip: bool = False,
+        compression: Literal["none", "gzip"] = "none",
         user: str = "",
         password_file: str = "",
         token_file: str = "",
@@ -86,8 +86,9 @@ class HttpSink(TimedSink[A_contra]):
             The store's address, ``http://`` or ``https://``.
         timeout
             Time limit for one write; it is raised while the store takes longer for small ones.
-        gzip
-            Compress requests, to about a seventh: worth the CPU time on slow networks.
+        compression
+            Compression of requests; ``gzip``, to about a seventh, is worth the CPU time on slow
+            networks.
         user, password_file
             User name and password file for HTTP Basic authentication.
         token_file
@@ -118,7 +119,7 @@ class HttpSink(TimedSink[A_contra]):
         self._shown = mask(self.url, "url")
         """The address for messages: a parameter of it may be a secret."""
         self.time_limit = self._connect_seconds = float(timeout)
-        self.gzip = gzip
+        self.compression = compression
         self.user, self.password_file, self.token_file = user, password_file, token_file
         self.ca_file, self.cert_file, self.key_file = ca_file, cert_file, key_file
         self._session: aiohttp.ClientSession | None = None
@@ -164,7 +165,7 @@ class HttpSink(TimedSink[A_contra]):
     ) -> None:
         """Send one request; raises for a response that is not a receipt: see ``judge``."""
         path = self.path if path is None else path
-        if self.gzip and body:
+        if self.compression == "gzip" and body:
             body = await asyncio.to_thread(gzip.compress, body, GZIP_LEVEL, mtime=0)
             headers = {**(headers or {}), "Content-Encoding": "gzip"}
         answer = await self.request("POST", path, body, params, headers)

@@ -24,7 +24,7 @@ class HttpPostSink(HttpSink[Any]):
         format: Literal["line", "sonar"] = "line",  # noqa: A002 - the key in recipes
         precision: Literal["s", "ms", "us", "ns", "auto"] = "s",
         profile: WriteProfile = "spec",
-        html: bool = False,
+        accept_html: bool = False,
         **http: Any,
     ) -> None:
         """Configure the address.
@@ -41,7 +41,7 @@ class HttpPostSink(HttpSink[Any]):
             line.
         profile
             Target reader of the envelopes, such as ``jobanalyzer``.
-        html
+        accept_html
             Treat a response with an HTML page as success; often the page of a login portal.
 
         Raises
@@ -53,7 +53,8 @@ class HttpPostSink(HttpSink[Any]):
         super().__init__(url=url, **http)
         if format == "line" and profile != "spec":
             raise ConfigError("profile: goes with format = 'sonar'")
-        self.format, self.precision, self.profile, self.html = format, precision, profile, html
+        self.format, self.precision, self.profile = format, precision, profile
+        self.accept_html = accept_html
         self.takes = Lines if format == "line" else Envelopes
         self.limits = Limits(max_records=10_000 if format == "line" else 1)
 
@@ -75,4 +76,5 @@ class HttpPostSink(HttpSink[Any]):
         await self.request("HEAD", "")
 
     def is_receipt(self, answer: Response) -> bool:
-        return super().is_receipt(answer) and (self.html or "<html" not in answer.text.lower())
+        is_page = "<html" in answer.text.lower()
+        return super().is_receipt(answer) and (self.accept_html or not is_page)

@@ -34,7 +34,7 @@ class PrometheusSink(HttpSink[Lines]):
         self,
         *,
         url: str = "http://127.0.0.1:9090",
-        path: str = "/api/v1/write",
+        url_path: str = "/api/v1/write",
         tenant: str = "",
         stale_after: Duration = Duration(0),
         **http: Any,
@@ -45,7 +45,7 @@ class PrometheusSink(HttpSink[Lines]):
         ----------
         url
             The store's address.
-        path
+        url_path
             Path of its remote write endpoint: ``/api/v1/push`` for Mimir, ``/api/v1/receive`` for
             Thanos.
         tenant
@@ -56,9 +56,9 @@ class PrometheusSink(HttpSink[Lines]):
 
         """
         super().__init__(url=url, **http)
-        self.path = path
+        self.path = url_path
         self.headers = HEADERS | ({"X-Scope-OrgID": tenant} if tenant else {})
-        self.gzip = False  # the body is always compressed with snappy
+        self.compression = "none"  # the body is always compressed with snappy
         self.encoder = RemoteWrite()
         self.live = LiveSeries(int(stale_after * 10**9)) if stale_after else None
 

@@ -44,7 +44,7 @@ class VictoriaMetricsSink(HttpSink[Lines], UnsyncedSink[Lines]):
         self,
         *,
         url: str = "http://127.0.0.1:8428",
-        durable: bool = False,
+        wait_for_flush: bool = False,
         flush_interval: Interval = Interval(5),  # noqa: B008 - immutable
         **http: Any,
     ) -> None:
@@ -55,7 +55,7 @@ class VictoriaMetricsSink(HttpSink[Lines], UnsyncedSink[Lines]):
         url
             The store's address; ``/write`` is appended. For a cluster, vminsert's, such as
             ``http://vminsert:8480/insert/0/influx``.
-        durable
+        wait_for_flush
             Acknowledge rows only when the store has them on its disk, and write them again if it
             was restarted before. For a single-node store only.
         flush_interval
@@ -64,7 +64,7 @@ class VictoriaMetricsSink(HttpSink[Lines], UnsyncedSink[Lines]):
         """
         super().__init__(url=url, **http)
         wait = FLUSHES * float(flush_interval) + PENDING_SECONDS
-        self.safe_after = wait if durable else 0.0
+        self.safe_after = wait if wait_for_flush else 0.0
 
     async def write(self, records: Lines) -> None:
         """Send the records, as the original bytes where possible."""
@@ -83,12 +83,16 @@ class VictoriaMetricsSink(HttpSink[Lines], UnsyncedSink[Lines]):
         answer = await self.request("GET", "/metrics", max_bytes=METRICS_BYTES)
         place = f"{self._shown}/metrics"
         if answer.status in ABOUT_US:
-            raise DeniedError(f"{place}: {answer.status} {answer.reason} (needed by durable)")
+            raise DeniedError(
+                f"{place}: {answer.status} {answer.reason} (needed by wait_for_flush)"
+            )
         if answer.status != HTTPStatus.OK:
             raise UnavailableError(f"{place}: {answer.status} {answer.reason}")
         found = _UPTIME.search(answer.text)
         if found is None or not _STORES.search(answer.text):
-            raise ConfigError(f"durable: {place} does not belong to a single-node VictoriaMetrics")
+            raise ConfigError(
+                f"wait_for_flush: {place} does not belong to a single-node VictoriaMetrics"
+            )
         return float(found[1])
 
 

@@ -83,10 +83,10 @@ class HttpSource(Source[Any]):
         token_clusters: list[str] = [],  # noqa: B006 - copied for each
         cert_file: str = "",
         key_file: str = "",
-        connections: int = MAX_CONNECTIONS,
+        max_connections: int = MAX_CONNECTIONS,
         timeout: Duration = Duration(30),
-        max_body: Size = Size(16 * 2**20),
-        memory: Size = Size(64 * 2**20),
+        max_body_bytes: Size = Size(16 * 2**20),
+        max_memory: Size = Size(64 * 2**20),
     ) -> None:
         """Configure address, credentials and limits.
 
@@ -108,14 +108,14 @@ class HttpSource(Source[Any]):
             Clusters that the token may write for; default: the bridge's cluster.
         cert_file, key_file
             Server certificate and private key; enables HTTPS and disables HTTP.
-        connections
+        max_connections
             Maximum number of open connections, half of them from one address; beyond it, the one
             that has waited longest for its request is closed.
         timeout
             Time limit for receiving and storing a request; after it the response is 503.
-        max_body
+        max_body_bytes
             Maximum decompressed size of a request; larger ones are answered with 413.
-        memory
+        max_memory
             Maximum total size of pending requests; beyond it, requests are answered with 503.
 
         """
@@ -124,14 +124,15 @@ class HttpSource(Source[Any]):
             raise ConfigError("key_file: cert_file is missing")
         self.format = format
         self.gives = Lines if format == "line" else Envelopes
-        if connections < 1:
-            raise ConfigError("connections: must be at least 1")
+        if max_connections < 1:
+            raise ConfigError("max_connections: must be at least 1")
         self.cluster = site.cluster
         self.users_file, self.token_file = users_file, token_file
         self.clusters, self.token_clusters = clusters, token_clusters or [site.cluster]
-        self.connections = connections
+        self.max_connections = max_connections
         self.cert_file, self.key_file = cert_file, key_file
-        self.timeout, self.max_body, self.memory = float(timeout), max_body, memory
+        self.timeout = float(timeout)
+        self.max_body_bytes, self.max_memory = max_body_bytes, max_memory
         self.held = 0
         """Size of the waiting requests, in bytes."""
         self._waiting: asyncio.Queue[_Waiting | None] = asyncio.Queue()
@@ -167,7 +168,7 @@ class HttpSource(Source[Any]):
         tls = server_tls_context(self.cert_file, self.key_file)
         self.limits = ConnectionLimits(
             f"{self.host}:{self.port}",
-            connections=self.connections,
+            connections=self.max_connections,
             seconds=max(REQUEST_SECONDS, self.timeout),
         )
         try:
@@ -240,7 +241,7 @@ class HttpSource(Source[Any]):
 
     def _take(self, size: int) -> None:
         self.held += size
-        if self.held > self.memory:
+        if self.held > self.max_memory:
             raise Refused(503, "too many pending requests")
 
     async def _receive(self, request: web.Request, clusters: Clusters) -> web.Response:
@@ -254,7 +255,7 @@ class HttpSource(Source[Any]):
         if self._credentials.are_required:
             self.limits.keep(peer_of(request))
         try:
-            body = await read_body(request, self.max_body, take)
+            body = await read_body(request, self.max_body_bytes, take)
             self.limits.keep(peer_of(request))
             records = self._decode(request, body)
             clusters.check(self._clusters_of(records))
@@ -267,7 +268,7 @@ class HttpSource(Source[Any]):
     async def _receive_stream(self, request: web.Request, limit: asyncio.Timeout) -> web.Response:
         """Store the envelopes of a stream in parts, each of which extends `limit`."""
         header = request.headers.get("Authorization", "")
-        stream = KproxStream(self._credentials, header, self.cluster, self.max_body)
+        stream = KproxStream(self._credentials, header, self.cluster, self.max_body_bytes)
         held, reasons = 0, _Reasons()
         try:
             async for part in body_parts(request, MAX_STREAM):

@@ -51,7 +51,7 @@ KILLS = 4
 
 
 CHANGES = {
-    'use = "nats"\n': 'use = "nats"\nlines = 1\n',  # so that the stream counts events
+    'use = "nats"\n': 'use = "nats"\nmax_lines = 1\n',  # so that the stream counts events
     'codec = "sonar"\n': 'codec = "sonar"\nack_wait = "1s"\n',  # of what a killed bridge held
 }
 

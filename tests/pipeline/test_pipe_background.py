@@ -212,7 +212,7 @@ async def test_pipe_continues_while_housekeeping_of_its_sink_fails(
     sink: Sink[Any] = ParquetSink(dir=str(tmp_path))
     monkeypatch.setattr(files.Housekeeping, "_work_in_thread", fail_again)
     if name == "closed files":
-        sink = FileSink(path=str(tmp_path / "a.lp"), keep=1)
+        sink = FileSink(path=str(tmp_path / "a.lp"), max_files=1)
         monkeypatch.setattr("ccpipe.sinks.file.RETENTION_SECONDS", 0.01)
         monkeypatch.setattr(sink, "_maintain_closed_files", fail_again)
     sink.limits = type(sink.limits)(age=0.01)

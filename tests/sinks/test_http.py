@@ -180,7 +180,7 @@ async def test_client_presents_its_certificate(tmp_path: Path) -> None:
 
 async def test_body_is_compressed_with_gzip(answers: Answers) -> None:
     """With the header that declares it; an empty body is not."""
-    async with LinesSink(url=answers.url, gzip=True) as sink:
+    async with LinesSink(url=answers.url, compression="gzip") as sink:
         await sink.write([metric(float(n)) for n in range(1000)])
     assert [r.headers.get("Content-Encoding") for r in answers.requests] == [None, "gzip"]
     assert answers.bodies[1] == encode([metric(float(n)) for n in range(1000)])
@@ -233,7 +233,7 @@ async def test_envelope_is_one_request(answers: Answers) -> None:
 async def test_receipt_is_success_without_html(answers: Answers, status: int) -> None:
     async with (
         HttpPostSink(url=answers.url) as sink,
-        HttpPostSink(url=answers.url, html=True) as all_,
+        HttpPostSink(url=answers.url, accept_html=True) as all_,
     ):
         answers.status = status
         await sink.write(to_lines([metric(1.0)]))

@@ -134,7 +134,7 @@ async def test_writes_continue_after_restart_of_store(tmp_path: Path) -> None:
 async def test_check_requires_remote_write_and_sends_nothing(store: Prometheus) -> None:
     await sink_of(store).check()
     with pytest.raises(UnavailableError, match="404"):
-        await PrometheusSink(url=store.url, path="/api/v1/push").check()
+        await PrometheusSink(url=store.url, url_path="/api/v1/push").check()
     with pytest.raises(UnavailableError):
         await PrometheusSink(url=f"http://127.0.0.1:{free_port()}").check()
 

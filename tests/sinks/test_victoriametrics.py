@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -29,17 +29,17 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VictoriaMetrics]
 
 
 @pytest.mark.parametrize("precision", ["s", "ms", "us", "ns"])
-@pytest.mark.parametrize("gzip", [False, True])
+@pytest.mark.parametrize("compression", ["none", "gzip"])
 async def test_checked_lines_are_sent_unchanged(
-    store: VictoriaMetrics, precision: Precision, gzip: bool
+    store: VictoriaMetrics, precision: Precision, compression: Literal["none", "gzip"]
 ) -> None:
     """As the same bytes, for any unit of their timestamps."""
-    name = f"through_{precision}_{gzip}"
+    name = f"through_{precision}_{compression}"
     digits = {"s": "", "ms": "123", "us": "123456", "ns": "123456789"}[precision]
     line = f"{name},hostname=n1,type-id=0,a=b\\ c value=1.5 1740052800{digits}\n".encode()
     lines = decode(line + b"bad line\n", precision=precision)
     assert payload(lines) == (line, precision)
-    async with VictoriaMetricsSink(url=store.url, gzip=gzip) as sink:
+    async with VictoriaMetricsSink(url=store.url, compression=compression) as sink:
         await sink.write(lines)
     stamp = 1740052800000 + (0 if precision == "s" else 123)
     labels = frozenset({("hostname", "n1"), ("type-id", "0"), ("a", "b c")})
@@ -216,7 +216,7 @@ async def test_killed_store_loses_no_acknowledged_records(tmp_path: Path) -> Non
     """Killed while rows arrive, while they wait, and right after the last acknowledgement."""
     source = Flow()
     with VictoriaMetrics(tmp_path / "data") as store:
-        sink = VictoriaMetricsSink(url=store.url, durable=True)
+        sink = VictoriaMetricsSink(url=store.url, wait_for_flush=True)
         running = asyncio.create_task(
             run(source, sink, limits=Limits(max_wait=0.2, max_backoff=0.2))
         )
@@ -240,25 +240,27 @@ async def test_killed_store_loses_no_acknowledged_records(tmp_path: Path) -> Non
         'vm_rows{type="storage/small"} 5\n',
     ],
 )
-async def test_durable_accepts_single_node_store_only(answers: Answers, page: str) -> None:
+async def test_wait_for_flush_accepts_single_node_store_only(answers: Answers, page: str) -> None:
     """The metrics of an agent, a cluster's inserter or another server prove no sync."""
     answers.pages["/metrics"] = page
-    with pytest.raises(ConfigError, match="durable: .*/metrics does not belong to a single-node"):
-        await VictoriaMetricsSink(url=answers.url, durable=True).check()
+    with pytest.raises(
+        ConfigError, match="wait_for_flush: .*/metrics does not belong to a single-node"
+    ):
+        await VictoriaMetricsSink(url=answers.url, wait_for_flush=True).check()
     await VictoriaMetricsSink(url=answers.url).check()
 
 
-async def test_durable_requires_readable_metrics(tmp_path: Path) -> None:
+async def test_wait_for_flush_requires_readable_metrics(tmp_path: Path) -> None:
     """A store may protect them by a separate key; the bridge does not start."""
     with VictoriaMetrics(tmp_path / "data", "-metricsAuthKey=secret") as store:
         async with VictoriaMetricsSink(url=store.url):
             pass
-        with pytest.raises(DeniedError, match=r"/metrics: 401 .*needed by durable"):
-            await VictoriaMetricsSink(url=store.url, durable=True).__aenter__()
+        with pytest.raises(DeniedError, match=r"/metrics: 401 .*needed by wait_for_flush"):
+            await VictoriaMetricsSink(url=store.url, wait_for_flush=True).__aenter__()
 
 
 def test_flush_interval_determines_when_rows_are_acknowledged() -> None:
-    """Two intervals and a few seconds; at once without `durable`."""
-    assert VictoriaMetricsSink(durable=True).safe_after == 13
-    assert VictoriaMetricsSink(durable=True, flush_interval=Interval(1)).safe_after == 5
+    """Two intervals and a few seconds; at once without `wait_for_flush`."""
+    assert VictoriaMetricsSink(wait_for_flush=True).safe_after == 13
+    assert VictoriaMetricsSink(wait_for_flush=True, flush_interval=Interval(1)).safe_after == 5
     assert VictoriaMetricsSink(flush_interval=Interval(1)).safe_after == 0

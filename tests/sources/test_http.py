@@ -98,7 +98,7 @@ async def test_body_size_is_limited() -> None:
     """Also one of a few bytes that decompresses to many."""
     bomb = gzip.compress(b"\0" * 50_000_000)
     sink = Gate()
-    async with running(sink, max_body=Size(100_000)) as client:
+    async with running(sink, max_body_bytes=Size(100_000)) as client:
         headers = {"Content-Encoding": "gzip"}
         assert (await client.post(LINE * 5000))[0] == 413
         assert (await client.post(bomb, headers=headers))[0] == 413
@@ -112,7 +112,7 @@ async def test_body_size_is_limited() -> None:
 async def test_source_rejects_requests_beyond_memory_with_503() -> None:
     """At once, and requests that wait too long after the timeout."""
     sink = Gate(open=False)
-    async with running(sink, memory=Size(100), timeout=Duration(1)) as client:
+    async with running(sink, max_memory=Size(100), timeout=Duration(1)) as client:
         first = asyncio.create_task(client.post(LINE))
         await eventually(lambda: client.source.held > 0)
         status, text = await client.post(LINE * 2)
@@ -194,7 +194,9 @@ async def test_refused_requests_are_logged_once_a_minute_for_each_status(
 ) -> None:
     """Senders such as Sonar's curl take every response for success: the log is the only sign."""
     (tmp_path / "users").write_text("fox:x\n")
-    async with running(Gate(), users_file=str(tmp_path / "users"), max_body=Size(100)) as client:
+    async with running(
+        Gate(), users_file=str(tmp_path / "users"), max_body_bytes=Size(100)
+    ) as client:
         for headers, body, status in (
             ({}, LINE, 401), ({}, LINE, 401), (basic("fox"), LINE * 100, 413),
         ):  # fmt: skip

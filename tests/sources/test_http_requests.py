@@ -94,7 +94,7 @@ async def test_stream_is_stored_before_it_is_answered() -> None:
 async def test_stream_larger_than_the_memory_is_stored_in_parts() -> None:
     sink = SonarGate()
     body = b"".join(message(envelope_of(f"c{n}"), size=2**19) for n in range(24))
-    async with running(sink, format="sonar", memory=Size(4 * STREAM_PART)) as client:
+    async with running(sink, format="sonar", max_memory=Size(4 * STREAM_PART)) as client:
         assert len(body) > 2 * client.source.memory
         headers = {"Content-Type": "application/octet-stream"}
         async with client.session.post(

@@ -46,9 +46,9 @@ class KafkaSink(Sink[Any]):
         topics: dict[str, str] | None = None,
         prefix: str = "",
         compression: Literal["snappy", "gzip", "lz4", "zstd", "none"] = "snappy",
-        lines: int = 500,
-        bytes: Size = Size(64 * 2**10),  # noqa: A002 - the key in recipes
-        max_message: Size = Size(2**20),
+        max_lines: int = 500,
+        max_bytes: Size = Size(64 * 2**10),
+        max_message_bytes: Size = Size(2**20),
     ) -> None:
         """Choose the cluster, the topics and the size of messages.
 
@@ -64,11 +64,11 @@ class KafkaSink(Sink[Any]):
             Prefix of every topic, separated by a dot.
         compression
             Compression of batches.
-        lines
+        max_lines
             Maximum number of lines in a line protocol message.
-        bytes
+        max_bytes
             Maximum size of a line protocol message, unless a single line is longer.
-        max_message
+        max_message_bytes
             The brokers' size limit, ``message.max.bytes``.
 
         """
@@ -77,12 +77,13 @@ class KafkaSink(Sink[Any]):
         self.takes = self.codec.records
         self.prefix = prefix
         self.subjects = keyed_subjects(site, topics or {})
-        self.packing = Packing(lines, min(bytes, max_message), max_message - OVERHEAD)
+        limit = max_message_bytes - OVERHEAD
+        self.packing = Packing(max_lines, min(max_bytes, max_message_bytes), limit)
         self.options = {
             "client_id": f"{site.cluster}/{site.hostname}",
             "compression_type": None if compression == "none" else compression,
-            "max_request_size": int(max_message),
-            "max_batch_size": min(int(max_message), 256 * 2**10),
+            "max_request_size": int(max_message_bytes),
+            "max_batch_size": min(int(max_message_bytes), 256 * 2**10),
             "enable_idempotence": True,
             "acks": "all",
         }

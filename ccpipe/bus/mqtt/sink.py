@@ -40,9 +40,9 @@ class MqttSink(TimedSink[Any]):
         prefix: str = "",
         subjects: dict[str, str | dict[str, str]] | None = None,
         latest: bool = False,
-        lines: int = 500,
-        bytes: Size = Size(64 * 2**10),  # noqa: A002 - the key in recipes
-        max_message: Size = Size(PACKET),
+        max_lines: int = 500,
+        max_bytes: Size = Size(64 * 2**10),
+        max_message_bytes: Size = Size(PACKET),
     ) -> None:
         """Choose the broker, the topics and the size of messages.
 
@@ -58,11 +58,11 @@ class MqttSink(TimedSink[Any]):
             Overrides of ``[bus.subjects]`` for what this sink publishes.
         latest
             Also publish the newest value of each metric's series as a retained message.
-        lines
+        max_lines
             Maximum number of records in a message.
-        bytes
+        max_bytes
             Maximum size of a message, unless a single record is larger.
-        max_message
+        max_message_bytes
             The broker's size limit; a record that exceeds it becomes a dead letter.
 
         """
@@ -78,7 +78,7 @@ class MqttSink(TimedSink[Any]):
         self.cluster = site.cluster
         self.subjects = Subjects.of(site, subjects)
         self.latest = latest
-        self.packing = Packing(lines, min(bytes, max_message), max_message)
+        self.packing = Packing(max_lines, min(max_bytes, max_message_bytes), max_message_bytes)
         self._session: Session | None = None
         self._refused = 0  # times in a row that the broker closed the connection over one record
 

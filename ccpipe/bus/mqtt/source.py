@@ -55,8 +55,8 @@ class MqttSource(SharedSource[Any]):
         prefix: str = "",
         durable: str = "",
         queue: str = "",
-        keep: Duration = Duration(86400),
-        in_flight: int = 1000,
+        session_expiry: Duration = Duration(86400),
+        max_in_flight: int = 1000,
         retained: bool = False,
     ) -> None:
         """Choose the broker, the topics and how messages are remembered.
@@ -77,16 +77,18 @@ class MqttSource(SharedSource[Any]):
             processes must not share it.
         queue
             Name of a shared subscription (MQTT 5): bridges with the same name share the messages.
-        keep
+        session_expiry
             How long the broker keeps messages for a `durable` name (MQTT 5).
-        in_flight
+        max_in_flight
             Maximum number of unacknowledged messages (MQTT 5).
         retained
             Read the broker's retained values on each new connection.
 
         """
-        if not 1 <= in_flight <= MAX_IN_FLIGHT:
-            raise ConfigError(f"in_flight: {in_flight} is not between 1 and {MAX_IN_FLIGHT}")
+        if not 1 <= max_in_flight <= MAX_IN_FLIGHT:
+            raise ConfigError(
+                f"max_in_flight: {max_in_flight} is not between 1 and {MAX_IN_FLIGHT}"
+            )
         if queue and broker.protocol != "5":
             raise ConfigError("queue: only MQTT 5 has shared subscriptions")
         self.telemetry = telemetry
@@ -100,7 +102,7 @@ class MqttSource(SharedSource[Any]):
         self.filters = _filters(site, topics, prefix, queue)
         # Without a dot, which nats-server refuses.
         name = f"ccpipe-{escape(site.cluster)}-{escape(durable)}" if durable else ""
-        self.persistence = Persistence(name, int(keep), in_flight)
+        self.persistence = Persistence(name, int(session_expiry), max_in_flight)
         self.retained = retained
         self._session: Session | None = None
         self._waiting: deque[MqttMessage] = deque()

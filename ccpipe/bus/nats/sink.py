@@ -37,22 +37,22 @@ class NatsSink(Sink[Any]):
         site: Site,
         telemetry: Telemetry,
         codec: Codec[Any] | None = None,
-        lines: int = 500,
-        bytes: Size = Size(64 * 2**10),  # noqa: A002 - the key in recipes
-        join: int = 50,
+        max_lines: int = 500,
+        max_bytes: Size = Size(64 * 2**10),
+        min_batch: int = 50,
         subjects: dict[str, str | dict[str, str]] | None = None,
     ) -> None:
-        """Bound each message by `lines` and `bytes`; the default codec is line protocol.
+        """Bound each message by `max_lines` and `max_bytes`; the default codec is line protocol.
 
-        Records from messages of fewer than `join` records are published together, others message
-        by message. `subjects` overrides ``[bus.subjects]`` for this sink.
+        Records from messages of fewer than `min_batch` records are published together, others
+        message by message. `subjects` overrides ``[bus.subjects]`` for this sink.
         """
         self.site = site
         self.telemetry = telemetry
         self.subjects = Subjects.of(site, subjects)
-        self.lines = lines
-        self.bytes = bytes
-        self.join = join
+        self.max_lines = max_lines
+        self.max_bytes = max_bytes
+        self.min_batch = min_batch
         self.codec: Codec[Any] = codec or LineCodec()
         self.takes = self.codec.records
         self._is_ours = True
@@ -103,7 +103,7 @@ class NatsSink(Sink[Any]):
 
     def _encode_origins(self, records: Records, known: Provenance) -> Iterator[Outgoing]:
         begin = 0
-        for end, origin in known.large(self.join):
+        for end, origin in known.large(self.min_batch):
             part = records[begin:end] if end - begin < len(records) else records
             try:
                 if origin is None:
@@ -117,7 +117,7 @@ class NatsSink(Sink[Any]):
             begin = end
 
     def _encode(self, records: Records) -> Iterator[tuple[str, bytes]]:
-        packing = Packing(self.lines, self.bytes, self.bus.max_payload - HEADER_ROOM)
+        packing = Packing(self.max_lines, self.max_bytes, self.bus.max_payload - HEADER_ROOM)
         return self.codec.encode(records, self.subjects, packing)
 
 

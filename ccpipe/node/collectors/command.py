@@ -29,7 +29,7 @@ class Command(CollectorGroup):
         Programs with their arguments, keyed by a name for the log.
     timeout
         Time limit for each command.
-    output
+    max_output_bytes
         Maximum output of each command, in bytes.
 
     """
@@ -39,13 +39,13 @@ class Command(CollectorGroup):
         *,
         commands: dict[str, list[str]] | None = None,
         timeout: Duration = Duration(5),
-        output: Size = Size(2**20),
+        max_output_bytes: Size = Size(2**20),
     ) -> None:
         for name, words in (commands or {}).items():
             if not words:
                 raise ConfigError(f"commands.{name} is empty: it must name a program")
         self._each = {
-            name: _Script(name, words, float(timeout), int(output))
+            name: _Script(name, words, float(timeout), int(max_output_bytes))
             for name, words in (commands or {}).items()
         }
 

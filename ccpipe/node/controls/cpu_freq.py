@@ -29,8 +29,8 @@ _FILES = {
     "cur_cpu_freq": ("scaling_cur_freq", "frequency now, in kHz"),
     "avail_governors": ("scaling_available_governors", "available governors"),
     "avail_freqs": ("scaling_available_frequencies", "available frequencies, in kHz"),
-    "least_cpu_freq": ("cpuinfo_min_freq", "lowest frequency of the processor, in kHz"),
-    "most_cpu_freq": ("cpuinfo_max_freq", "highest frequency of the processor, in kHz"),
+    "hw_min_freq": ("cpuinfo_min_freq", "lowest frequency of the processor, in kHz"),
+    "hw_max_freq": ("cpuinfo_max_freq", "highest frequency of the processor, in kHz"),
 }
 """Controls with their files and descriptions; not every driver has all of them."""
 

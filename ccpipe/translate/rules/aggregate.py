@@ -66,7 +66,7 @@ class Aggregate(HoldingTranslator[Lines, Lines]):
     logged once; give the aggregate another `name`.
 
     Without `hold_timeout` only parts of one batch are aggregated: of one sample of a node, or of
-    one payload in a bridge. Missing parts are not waited for: see `minimum`.
+    one payload in a bridge. Missing parts are not waited for: see `min_parts`.
     """
 
     takes = gives = Lines
@@ -80,7 +80,7 @@ class Aggregate(HoldingTranslator[Lines, Lines]):
         names: Sequence[str] = (),
         tags: Mapping[str, str] | None = None,
         name: str = "*",
-        minimum: int = 1,
+        min_parts: int = 1,
         topology: Sequence[Mapping[str, str]] = (),
         hold_timeout: Duration = Duration(0),
     ) -> None:
@@ -98,7 +98,7 @@ class Aggregate(HoldingTranslator[Lines, Lines]):
         name
             Name of the aggregate; ``*`` is replaced by the metric's own name. Without one, all
             metrics that match go into one aggregate.
-        minimum
+        min_parts
             Fewer parts than this make no aggregate.
         topology
             Each table has the numbers, by type, of what belongs together, such as
@@ -123,7 +123,7 @@ class Aggregate(HoldingTranslator[Lines, Lines]):
         self._is_count = function == "count"
         self._of, self._per = of, per
         self._name = name
-        self._minimum = minimum
+        self._min_parts = min_parts
         self._whole_of = None if per in (None, "node") else _wholes(topology, of, per)
         self._matches = rule_matcher(names, tags)
         self._members = PerSeries(self._decide)
@@ -171,7 +171,7 @@ class Aggregate(HoldingTranslator[Lines, Lines]):
             values = list(group.values.values())
             if group.is_measured:
                 self._warn(f"{group.whole.name} is measured for the {self._whole_name} already")
-            elif len(values) >= self._minimum:
+            elif len(values) >= self._min_parts:
                 result = _finite(self._function, values)
                 if result is not None:
                     made.append((group.whole, point[1], result))

@@ -170,7 +170,7 @@ async def test_sink_rejects_messages_that_are_too_large(kafka: Kafka) -> None:
         with pytest.raises(RejectedError, match="exceeds"):
             await sink.write(to_lines([huge]))
         await sink.write(to_lines([metric("m", 1.0, time=NOON, tags={"hostname": "n1"})]))
-    async with lines_to(kafka, site, max_message=Size(2**23), compression="none") as sink:
+    async with lines_to(kafka, site, max_message_bytes=Size(2**23), compression="none") as sink:
         with pytest.raises(RejectedError, match="MessageSizeTooLarge"):
             await sink.write(
                 to_lines([log("c", "info", "x" * 2**22, time=NOON, tags={"hostname": "n1"})])

@@ -97,8 +97,8 @@ async def test_sink_sends_all_messages_to_broker_slower_than_time_limit(
     ("line", "options"),
     [
         ("max_packet_size 100000", {}),  # announced to clients of MQTT 5
-        ("max_packet_size 100000", {"max_message": 90_000}),
-        ("message_size_limit 100000", {"max_message": 90_000}),
+        ("max_packet_size 100000", {"max_message_bytes": 90_000}),
+        ("message_size_limit 100000", {"max_message_bytes": 90_000}),
         ("message_size_limit 100000", {}),  # closes the connection of clients of MQTT 5
     ],
 )
@@ -111,7 +111,7 @@ async def test_sink_rejects_record_beyond_brokers_limit(
             await client.subscribe("fox%2Etest/#")
             good = metrics(4)
             log = Message("syslog", {**TAGS, "loglevel": "err"}, "x" * 200_000, NOON, "log")
-            sink = MqttSink(site=fox, broker=broker.broker, lines=1, **options)
+            sink = MqttSink(site=fox, broker=broker.broker, max_lines=1, **options)
             letters = await carry(Given([*good[:2], log, good[2]], [good[3]]), sink)
             received = set[Any]()
             async for message in client.messages:

@@ -29,7 +29,7 @@ async def test_source_redelivers_unacknowledged_messages(
 ) -> None:
     """A process that ends without acknowledging leaves everything to the next one."""
     await remember(source(protocol, durable="test"))
-    async with MqttSink(site=fox, broker=mosquitto.broker, lines=1) as sink:
+    async with MqttSink(site=fox, broker=mosquitto.broker, max_lines=1) as sink:
         await sink.write(to_lines(metrics(10)))
     async with Reader(source(protocol, durable="test"), acknowledge=False) as first:
         await eventually(lambda: len(first.records) == 10, 60)
@@ -92,7 +92,7 @@ async def test_sources_of_one_queue_share_messages(
     async with Reader(first) as one, Reader(second) as two:
         for each in (first, second):
             await subscribed(each)
-        async with MqttSink(site=fox, broker=mosquitto.broker, lines=1, prefix="hpc/x") as sink:
+        async with MqttSink(site=fox, broker=mosquitto.broker, max_lines=1, prefix="hpc/x") as sink:
             await sink.write(to_lines(metrics(40)))
         await eventually(lambda: len(one.records) + len(two.records) >= 40, 60)
     assert sorted(one.values + two.values) == [float(i) for i in range(40)]
@@ -110,8 +110,8 @@ async def test_source_refuses_queue_if_all_messages_must_be_seen(
 
 
 def test_source_refuses_invalid_options(fox: Site) -> None:
-    with pytest.raises(ConfigError, match="in_flight: 0"):
-        MqttSource(site=fox, telemetry=Telemetry(), in_flight=0)
+    with pytest.raises(ConfigError, match="max_in_flight: 0"):
+        MqttSource(site=fox, telemetry=Telemetry(), max_in_flight=0)
     with pytest.raises(ConfigError, match="queue: only MQTT 5"):
         MqttSource(site=fox, telemetry=Telemetry(), broker=MqttBroker(protocol="3.1.1"), queue="q")
     with pytest.raises(ConfigError, match="prefix: 'a/#'"):

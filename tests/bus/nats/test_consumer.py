@@ -221,7 +221,7 @@ async def test_consumer_processes_messages_once_if_broker_lost_acknowledgements(
     server = NatsServer(tmp_path, port=port)
     async with server:
         site = Site(cluster="fox.test", hostname="n1", bus=Bus(servers=[server.url]))
-        sink = NatsSink(site=site, telemetry=Telemetry(), lines=1)
+        sink = NatsSink(site=site, telemetry=Telemetry(), max_lines=1)
         reading = Reader(source(site))
         await sink.__aenter__()
         await reading.__aenter__()

@@ -156,7 +156,7 @@ async def test_sink_joins_small_messages_in_order(sink: NatsSink, nats_server: N
 
 async def test_bad_record_is_identified_by_its_index_among_all(site: Site) -> None:
     huge = replace(ENVELOPE, errors=(replace(ENVELOPE.errors[0], detail="x" * 2**20),))
-    async with NatsSink(site=site, telemetry=Telemetry(), codec=SonarCodec(), join=0) as sink:
+    async with NatsSink(site=site, telemetry=Telemetry(), codec=SonarCodec(), min_batch=0) as sink:
         for provenance in (from_messages([1, 1, 1]), None):
             with pytest.raises(RejectedError, match="exceeds the server's max_payload") as caught:
                 await sink.write(Envelopes([ENVELOPE, ENVELOPE, huge], provenance=provenance))
@@ -187,7 +187,7 @@ async def test_failed_write_does_not_repeat_stored_messages(
 
         proxy.change = change
         site = Site(cluster="fox.test", hostname="n1", bus=proxy.bus)
-        sink = NatsSink(site=site, telemetry=Telemetry(), lines=100)
+        sink = NatsSink(site=site, telemetry=Telemetry(), max_lines=100)
         given = Given(to_lines(metrics(3050)))
         await run(given, sink, limits=Limits(max_wait=0, write_timeout=1.0, max_backoff=0.1))
     assert acknowledged > 25
@@ -196,7 +196,9 @@ async def test_failed_write_does_not_repeat_stored_messages(
 
 async def test_payloads_stay_below_servers_limit(nats_server: NatsServer, site: Site) -> None:
     """If configured for larger payloads than the server accepts, the sink makes smaller ones."""
-    async with NatsSink(site=site, telemetry=Telemetry(), lines=10**6, bytes=Size(2**30)) as sink:
+    async with NatsSink(
+        site=site, telemetry=Telemetry(), max_lines=10**6, max_bytes=Size(2**30)
+    ) as sink:
         await sink.write(
             to_lines([log("c", "info", "x" * 1000, time=NOW + i, tags=TAGS) for i in range(3000)])
         )

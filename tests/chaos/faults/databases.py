@@ -21,7 +21,7 @@ async def slow_store(directory: Path, rounds: int) -> Account:
         return Account.of(range(LINES * rounds), store.stored, dead)
 
 
-@fault("SIGKILL of the store, VictoriaMetrics, with durable")
+@fault("SIGKILL of the store, VictoriaMetrics, with wait_for_flush")
 async def kill_victoriametrics(directory: Path, rounds: int) -> Account:
     """Rows are acknowledged once on its disk: also rows of the last seconds survive."""
     made = VictoriaMetrics(directory / "victoriametrics", "-dedup.minScrapeInterval=1ms")
@@ -33,7 +33,7 @@ async def kill_victoriametrics(directory: Path, rounds: int) -> Account:
             await asyncio.to_thread(store.start)
 
         async with Lab(directory).open() as lab:
-            sink = f'use = "victoriametrics"\nurl = "{store.url}"\ndurable = true'
+            sink = f'use = "victoriametrics"\nurl = "{store.url}"\nwait_for_flush = true'
             bridge = lab.bridge(sink)
             await meanwhile(lab, bridge, rounds, act)
             await sent(lab)

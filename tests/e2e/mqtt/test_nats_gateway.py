@@ -86,7 +86,7 @@ async def test_gateway_keeps_messages_for_durable_name(gateway: Gateway) -> None
         return MqttSource(site=site, telemetry=Telemetry(), broker=gateway.broker, durable="test")
 
     await remember(durable())
-    async with MqttSink(site=site, broker=gateway.broker, lines=10) as sink:
+    async with MqttSink(site=site, broker=gateway.broker, max_lines=10) as sink:
         await sink.write(to_lines(metrics(100)))
     async with Reader(durable()) as reader:
         await eventually(lambda: len(reader.records) == 100, 60)

@@ -69,7 +69,7 @@ def samples(round_: int) -> list[list[Any]]:
 def aggregate() -> HoldingTranslator[Any, Any]:
     """Add up the parts of a node, which arrive in two messages."""
     return Aggregate(
-        function="sum", of="hwthread", per="node", minimum=4, hold_timeout=Duration(60)
+        function="sum", of="hwthread", per="node", min_parts=4, hold_timeout=Duration(60)
     )
 
 

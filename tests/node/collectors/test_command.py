@@ -18,7 +18,9 @@ SLOT = 1_740_027_950_000_000_000
 
 
 def collect(*words: str, timeout: float = 20, output: int = 2**20) -> list[Message]:
-    command = Command(commands={"it": list(words)}, timeout=Duration(timeout), output=Size(output))
+    command = Command(
+        commands={"it": list(words)}, timeout=Duration(timeout), max_output_bytes=Size(output)
+    )
     return list(command.collectors()["it"].collect(SLOT))
 
 

@@ -52,12 +52,12 @@ async def test_file_is_rotated_by_size(tmp_path: Path) -> None:
 async def test_file_is_rotated_by_time(tmp_path: Path) -> None:
     """Days end at midnight in UTC for every process; the name has the time of the last write."""
     path = tmp_path / "m.lp"
-    async with FileSink(path=str(path), rotate_every=Duration(86400)) as sink:
+    async with FileSink(path=str(path), rotate_interval=Duration(86400)) as sink:
         await sink.write(to_lines([metric(1.0)]))
         await sink.write(to_lines([metric(2.0)]))
         assert closed(tmp_path) == []
         os.utime(path, (NIGHT - 1, NIGHT - 1))
-    async with FileSink(path=str(path), rotate_every=Duration(86400)) as sink:
+    async with FileSink(path=str(path), rotate_interval=Duration(86400)) as sink:
         await sink.write(to_lines([metric(3.0)]))
     assert closed(tmp_path) == ["m-20250220T235959Z.lp"]
     assert values(tmp_path / "m-20250220T235959Z.lp") == [1.0, 2.0]
@@ -91,7 +91,7 @@ def test_rotation_leaves_other_files_alone(tmp_path: Path) -> None:
 
 
 def test_file_and_its_compressed_copy_count_once(tmp_path: Path) -> None:
-    """Both exist during compression, and after a kill in that time; `keep` removes both."""
+    """Both exist during compression, and after a kill in that time; `max_files` removes both."""
     rotation = Rotation(tmp_path / "m.lp", size=0, every=0)
     for day in (1, 2, 3):
         (tmp_path / f"m-2025010{day}T000000Z.lp").write_text(f"m value={day}\n")
@@ -107,10 +107,10 @@ def test_file_and_its_compressed_copy_count_once(tmp_path: Path) -> None:
 
 
 async def test_closed_files_are_compressed_and_kept(tmp_path: Path) -> None:
-    """After a rotation, and at start files of a killed process; `keep` limits their number."""
+    """After a rotation, and at start files of a killed process; `max_files` limits their number."""
     path, left = tmp_path / "m.lp", tmp_path / "m-20250101T000000Z.lp"
     left.write_text("m value=7\n")
-    options: dict[str, Any] = {"rotate_size": Size(1), "compress": True}
+    options: dict[str, Any] = {"rotate_size": Size(1), "compression": "gzip"}
     async with FileSink(path=str(path), **options) as sink:
         await eventually(lambda: closed(tmp_path) == ["m-20250101T000000Z.lp.gz"])
         assert values(tmp_path / "m-20250101T000000Z.lp.gz") == [7.0]
@@ -118,7 +118,7 @@ async def test_closed_files_are_compressed_and_kept(tmp_path: Path) -> None:
         await sink.write(to_lines([metric(2.0)]))
         await eventually(lambda: len(closed(tmp_path)) == 2 and closed(tmp_path)[1].endswith(".gz"))
         assert values(tmp_path / closed(tmp_path)[1]) == [1.0]
-    async with FileSink(path=str(path), keep=2, **options) as sink:
+    async with FileSink(path=str(path), max_files=2, **options) as sink:
         for number in range(3, 7):
             await sink.write(to_lines([metric(float(number))]))
         await eventually(

@@ -257,7 +257,7 @@ source = AccountingFile(
     rotation_timeout=Duration(0.2), follow=once != "once", read_from="oldest",
 )
 records = AccountingJobs(site=site, emit=["records"])
-sink = NatsSink(site=site, telemetry=Telemetry(), lines=1)
+sink = NatsSink(site=site, telemetry=Telemetry(), max_lines=1)
 asyncio.run(run(source, sink, translators=[records]))
 """
 RECORDS = 4000

@@ -136,9 +136,9 @@ def test_aggregate_joins_metrics_without_star_in_name() -> None:
 
 
 def test_aggregate_requires_minimum_of_parts() -> None:
-    """Available parts are aggregated; `minimum` requires a number of them."""
-    assert made(THREADS[:3], minimum=4) == []
-    assert made(THREADS[:3], minimum=3)[0].value == 8.0
+    """Available parts are aggregated; `min_parts` requires a number of them."""
+    assert made(THREADS[:3], min_parts=4) == []
+    assert made(THREADS[:3], min_parts=3)[0].value == 8.0
     assert made(THREADS[:1])[0].value == 1.5
 
 

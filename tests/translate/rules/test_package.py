@@ -34,7 +34,7 @@ RULES: list[Callable[[], Translator[Any, Any]]] = [
     lambda: Convert(to="bytes", units={"cpu_load": "KiB", "cpu_user": "GB", "job": "W"}),
     lambda: Aggregate(function="sum", of="core", per="node"),
     lambda: Aggregate(function="max", of="core", per="socket", topology=TOPOLOGY),
-    lambda: Aggregate(function="mean", of="core", per="node", name="all", minimum=2),
+    lambda: Aggregate(function="mean", of="core", per="node", name="all", min_parts=2),
 ]  # fmt: skip
 BATCHES = st.lists(st.lists(MESSAGES, max_size=10), max_size=3)
 

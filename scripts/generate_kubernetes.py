@@ -47,6 +47,7 @@ BRIDGES = {
     "from-kafka": Bridge({"CCPIPE_SOURCE__BROKER__SERVERS": '["kafka:9092"]'}, 9092),
     "from-mqtt": Bridge({"CCPIPE_SOURCE__BROKER__URL": "mqtt://mosquitto:1883"}, 1883),
     "influxdb": Bridge({"CCPIPE_SINK__URL": "http://influxdb:8086"}, 8086, scales=True),
+    "jobanalyzer": Bridge({"CCPIPE_SINK__DIR": "/data"}, volume="/data"),
     "kafka": Bridge({"CCPIPE_SINK__BROKER__SERVERS": '["kafka:9092"]'}, 9092, scales=True),
     "mqtt": Bridge({"CCPIPE_SINK__BROKER__URL": "mqtt://mosquitto:1883"}, 1883),
     "parquet": Bridge({"CCPIPE_SINK__DIR": "/data"}, volume="/data"),
@@ -61,7 +62,6 @@ BRIDGES = {
     ),
     "prometheus": Bridge({"CCPIPE_SINK__URL": "http://prometheus:9090"}, 9090),
     "sonar-to-cc": Bridge(volume="/var/lib/ccpipe"),
-    "tree": Bridge({"CCPIPE_SINK__DIR": "/data"}, volume="/data"),
     "victoriametrics": Bridge(
         {"CCPIPE_SINK__URL": "http://victoriametrics:8428"}, 8428, scales=True
     ),

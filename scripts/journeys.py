@@ -261,11 +261,11 @@ async def gridengine_to_event(directory: Path) -> AsyncIterator[Send]:
     path, checkpoint = directory / "accounting", directory / "checkpoint"
     path.touch()
     source = {
-        "use": "accounting", "paths": [str(path)], "state_file": str(checkpoint),
+        "use": "gridengine_accounting", "paths": [str(path)], "state_file": str(checkpoint),
         "poll_interval": "100ms",
     }  # fmt: skip
     state = str(directory / "state")
-    translator = {"use": "accounting_jobs", "state_file": state, "emit": ["events"]}
+    translator = {"use": "gridengine_to_cc", "state_file": state, "emit": ["events"]}
     sink = Collected(Lines)
 
     def position() -> bytes:

@@ -22,7 +22,7 @@ if [ "$(id -u)" = 0 ] && [ -z "${CCPIPE_UID:-}" ]; then
 fi
 
 for store in nats publisher victoriametrics grafana \
-    cc-backend file hdf5 influxdb kafka mosquitto parquet postgres prometheus tree; do
+    cc-backend file hdf5 influxdb jobanalyzer kafka mosquitto parquet postgres prometheus; do
     mkdir -p "deploy/data/$store"
 done
 mkdir -p deploy/secrets

@@ -263,10 +263,10 @@ async def test_dry_run_works_with_every_recipe(
     }
     if path.stem != "gridengine":
         del given["CCPIPE_SOURCE__STATE_FILE"]
-    if path.stem in ("from-tree", "hdf5-dir"):
+    if path.stem in ("from-jobanalyzer", "slurm-hdf5"):
         (tmp_path / "input").mkdir()
         given["CCPIPE_SOURCE__DIR"] = str(tmp_path / "input")
-    if path.stem == "files":
+    if path.stem == "load-files":
         (tmp_path / "corrected.lp").touch()
         given["CCPIPE_SOURCE__PATHS"] = str(tmp_path / "corrected.lp")
     process = await start(path, "--dry-run", "--for", "1s", url=nats_server.url, **given)
@@ -302,12 +302,12 @@ async def test_dry_run_starts_at_position_of_bridge_and_keeps_it(
     recipe.write_text(
         f"""
         [source]
-        use = "accounting"
+        use = "gridengine_accounting"
         paths = ["{tmp_path}/accounting"]
         state_file = "{tmp_path}/checkpoint"
         follow = false
         [[translate]]
-        use = "accounting_jobs"
+        use = "gridengine_to_cc"
         state_file = "{tmp_path}/state"
         rerun_timeout = "0s"
         [sink]

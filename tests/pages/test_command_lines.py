@@ -95,7 +95,7 @@ NOT_RUN = {
     r"backfill .*|validate victoriametrics": "needs a database; tests of stores start theirs",
     r"bridge (from-kafka|from-mqtt)": "needs that broker; tests/bus starts it",
     r"bridge (slurm|slurm-jobs)": "needs Slurm; `make slurm` starts one",
-    r"bridge (gridengine|from-tree|hdf5-dir)": "follows a site's own files",
+    r"bridge (gridengine|from-jobanalyzer|slurm-hdf5)": "follows a site's own files",
     r"control (get|put) .*": "needs nodes that answer; tests/cli/test_control.py starts one",
     r"dashboard --listen 0\.0\.0\.0:.*": "would listen to everybody",
     r".* /var/lib/ccpipe/.*|.* /data/.*": "reads a site's own files",

@@ -22,7 +22,7 @@ hostname = "master"
 use = "http"
 listen = "127.0.0.1:{port}"
 [[translate]]
-use = "slurm_influx"
+use = "slurm_influx_to_cc"
 [sink]
 use = "file"
 path = "{directory}/profile.line"

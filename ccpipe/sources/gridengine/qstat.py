@@ -2,7 +2,7 @@
 
 Accounting reports only ends. This source runs ``qstat -u '*' -g t -xml`` regularly and sends a
 start for each new job. A job shorter than the interval may be missed: its start is then sent along
-with its end, by ``accounting_jobs`` with ``live = true``. From ``qhost -j -q -xml`` it also sends
+with its end, by ``gridengine_to_cc`` with ``live = true``. From ``qhost -j -q -xml`` it also sends
 the states of all nodes.
 """
 
@@ -54,7 +54,7 @@ class Qstat(Source[Lines]):
         poll_interval
             Time between two runs, and how long one may take.
         short_hostnames, array_factor, threads_per_slot
-            As for ``accounting_jobs``; both must have the same.
+            As for ``gridengine_to_cc``; both must have the same.
 
         """
         if not command:

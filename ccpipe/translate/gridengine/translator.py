@@ -321,7 +321,7 @@ class AccountingJobs(HoldingTranslator[Any, Lines]):
             Time between a start and a stop that are known at different times; see ``Lifecycle``.
         live
             Whether records arrive as events from the bus, rather than from the source
-            ``accounting``, and with them the starts that another source, such as ``qstat``, sends
+            ``gridengine_accounting``, and with them the starts that another source, such as ``qstat``, sends
             while jobs run: only the stop is then sent. Incoming job events are not passed on, so
             that source and sink may be one bus; other events pass through unchanged.
         state_file

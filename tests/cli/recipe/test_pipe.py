@@ -102,13 +102,13 @@ RECIPE = """
 cluster = "local"
 
 [source]
-use = "accounting"
+use = "gridengine_accounting"
 paths = ["{directory}/accounting"]
 state_file = "{directory}/checkpoint"
 follow = false
 
 [[translate]]
-use = "accounting_jobs"
+use = "gridengine_to_cc"
 emit = ["records"]
 
 [sink]

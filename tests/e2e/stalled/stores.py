@@ -226,7 +226,7 @@ STORES: dict[str, Open] = {
     "postgres_sonar": postgres("postgres_sonar"),
     "prometheus": http("prometheus"),
     "stdout": stdout,
-    "tree": locked("tree", "fox/2025/04/07/0+sample-n1.json", dir="."),
+    "jobanalyzer": locked("jobanalyzer", "fox/2025/04/07/0+sample-n1.json", dir="."),
     "victoriametrics": http("victoriametrics"),
 }
 

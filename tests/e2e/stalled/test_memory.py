@@ -56,7 +56,7 @@ def envelopes(number: int) -> Envelopes:
 RECORDS: dict[str, Callable[[int], Records]] = {
     "cc_backend": jobs,
     "postgres_sonar": envelopes,
-    "tree": envelopes,
+    "jobanalyzer": envelopes,
 }
 
 

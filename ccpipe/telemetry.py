@@ -1,7 +1,8 @@
 """Counters of a running pipe, and ``/health``, ``/ready`` and ``/metrics`` over HTTP.
 
 Counters are named ``ccpipe_<what>_total`` and gauges ``ccpipe_<what>``, with the unit in the name;
-the label ``part`` is the source or sink. The counters of a pipe's parts are exported from zero on.
+the label ``component`` is the source, sink, collector or process, unless `label` has another name.
+The counters of a pipe's parts are exported from zero on.
 ``/metrics`` answers in OpenMetrics format if the client accepts it, otherwise in Prometheus text
 format.
 """
@@ -55,6 +56,8 @@ class Counter(msgspec.Struct):
     what: str
     values: dict[str, float] = {}
     """By part."""
+    label: str = "component"
+    """What distinguishes the parts."""
 
 
 class Gauge(msgspec.Struct):
@@ -64,6 +67,7 @@ class Gauge(msgspec.Struct):
     what: str
     values: dict[str, float] = {}
     """By part; the key is the empty string if there is only one value."""
+    label: str = "component"
 
     def set(self, value: float, part: str = "") -> None:
         self.values[part] = value
@@ -86,19 +90,22 @@ class Telemetry:
         self.dead = self._counter("dead_letters", "lines and records that were rejected")
         self.missed = self._counter("missed_slots", "times at which a source could not sample")
         self.failed_reads = self._counter("failed_reads", "readings of a collector that failed")
-        self.lost_log_lines = self._counter("lost_log_lines", "log lines not sent to the bus")
-        self.requests = self._counter("control_requests", "control requests, by their outcome")
-        self.restarts = self._counter("restarts", "child processes started again, by name")
-        self.left_out = self._counter("left_out_records", "accounting records left out, by reason")
-        self.bus_errors = self._counter("bus_errors", "errors of the broker connection, by kind")
-        self.unread_dropped = self._counter(
-            "unread_messages_dropped", "messages that a stream deleted unread, by durable name"
+        self.dropped_log_lines = self._counter("dropped_log_lines", "log lines not sent to the bus")
+        self.requests = self._counter("control_requests", "control requests", "outcome")
+        self.restarts = self._counter("restarts", "child processes started again")
+        self.dropped_records = self._counter(
+            "dropped_records", "accounting records left out", "reason"
         )
-        self.unread = Gauge(
-            "ccpipe_unread_messages",
-            "messages of the stream that were not delivered yet, by durable name",
+        self.bus_errors = self._counter("bus_errors", "errors of the broker connection", "kind")
+        self.dropped_messages = self._counter(
+            "dropped_messages", "messages that a stream deleted unread", "consumer"
         )
-        self.dropped = self._counter(
+        self.pending_messages = Gauge(
+            "ccpipe_consumer_pending_messages",
+            "messages of the stream that were not delivered yet",
+            label="consumer",
+        )
+        self.dropped_lines = self._counter(
             "dropped_lines", "lines dropped by a limit that was set, or lost to damage in the spool"
         )
         self.spooled_messages = Gauge(
@@ -107,7 +114,9 @@ class Telemetry:
         self.spooled_bytes = Gauge("ccpipe_spooled_bytes", "bytes that they take", {"": 0})
         self.queued_bytes = Gauge("ccpipe_queued_bytes", "bytes read and not yet written", {"": 0})
         self.last_write = Gauge(
-            "ccpipe_last_write_seconds", "time of the last write that the sink accepted", {"": 0}
+            "ccpipe_last_write_timestamp_seconds",
+            "time of the last write that the sink accepted",
+            {"": 0},
         )
         self.ready = False
         """Whether the pipe runs and its last write succeeded, for ``/ready``."""
@@ -115,8 +124,8 @@ class Telemetry:
         self.connections: list[Connected] = []
         """The connections to brokers that are in use."""
 
-    def _counter(self, name: str, what: str) -> Counter:
-        return Counter(f"ccpipe_{name}", what)
+    def _counter(self, name: str, what: str, label: str = "component") -> Counter:
+        return Counter(f"ccpipe_{name}", what, label=label)
 
     @property
     def registry(self) -> "CollectorRegistry":
@@ -152,7 +161,7 @@ class Telemetry:
         for each in [each for each in vars(self).values() if isinstance(each, Counter | Gauge)]:
             with self._lock:
                 values = list(each.values.items())
-            names = [] if values and not values[0][0] else ["part"]
+            names = [] if values and not values[0][0] else [each.label]
             family = kinds[type(each)](each.name, each.what, labels=names)
             for part, value in values:
                 family.add_metric([part] if names else [], value)

@@ -279,8 +279,9 @@ JOBS = Dashboard(
 )  # fmt: skip
 
 
-def _counter(name: str) -> list[tuple[str, str]]:
-    return [(f"sum by (part) (rate(ccpipe_{name}_total[$__rate_interval]))", "{{part}}")]
+def _counter(name: str, label: str = "component") -> list[tuple[str, str]]:
+    rate = f"rate(ccpipe_{name}_total[$__rate_interval])"
+    return [(f"sum by ({label}) ({rate})", f"{{{{{label}}}}}")]
 
 
 PIPE = Dashboard(
@@ -289,11 +290,11 @@ PIPE = Dashboard(
         Panel("Lag", "short",
               "Messages in streams that bridges have not read yet; a growing value means that a "
               "bridge or its store is too slow or down.",
-              ["sum(ccpipe_unread_messages)"], "stat", 6),
+              ["sum(ccpipe_consumer_pending_messages)"], "stat", 6),
         Panel("Lost unread in 24 h", "short",
               "Messages that a stream deleted in 24 hours before a bridge read them; anything "
               "above 0 is lost data: enlarge the stream or speed up the bridge.",
-              ["sum(increase(ccpipe_unread_messages_dropped_total[1d]))"], "stat", 6),
+              ["sum(increase(ccpipe_dropped_messages_total[1d]))"], "stat", 6),
         Panel("Dead letters in 24 h", "short",
               "Lines and records rejected in 24 hours; above 0, look at them with `ccpipe dead "
               "list`.",
@@ -301,7 +302,7 @@ PIPE = Dashboard(
         Panel("Longest time since a write", "s",
               "Seconds since the last accepted write of the bridge that has waited longest; a "
               "high value means that it has no data or its store fails.",
-              ["max(time() - (ccpipe_last_write_seconds > 0))"], "stat", 6),
+              ["max(time() - (ccpipe_last_write_timestamp_seconds > 0))"], "stat", 6),
         Panel("Records read", "cps",
               "Records per second that each source reads; it should follow what the publishers "
               "send.",
@@ -317,7 +318,7 @@ PIPE = Dashboard(
         Panel("Lag by bridge", "short",
               "Messages in the stream that each bridge has not read yet; a growing value means "
               "that the bridge or its store is too slow or down.",
-              [("ccpipe_unread_messages", "{{part}}")]),
+              [("ccpipe_consumer_pending_messages", "{{consumer}}")]),
         Panel("Dead letters", "cps",
               "Lines and records rejected per second; high values mean broken input or a store "
               "that refuses it: see `ccpipe dead list`.",
@@ -329,7 +330,7 @@ PIPE = Dashboard(
         Panel("Broker connection errors", "cps",
               "Errors per second of the connection to the broker, by kind; high values mean "
               "network trouble or missing permissions.",
-              _counter("bus_errors")),
+              _counter("bus_errors", "kind")),
         Panel("Lines dropped by limits", "cps",
               "Lines per second dropped because a configured limit was reached, such as the size "
               "of the spool; anything above 0 is lost data.",

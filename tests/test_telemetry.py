@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ccpipe import __version__
 from ccpipe.errors import ConfigError
-from ccpipe.telemetry import Counter, Telemetry, TelemetryServer
+from ccpipe.telemetry import Counter, Gauge, Telemetry, TelemetryServer
 from tests.paths import ROOT
 
 
@@ -41,7 +41,7 @@ def get(port: int, path: str) -> tuple[int, str]:
 
 def samples(text: str) -> dict[tuple[str, str], float]:
     return {
-        (sample.name, sample.labels.get("part", "")): sample.value
+        (sample.name, sample.labels.get("component", "")): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
@@ -59,8 +59,8 @@ def test_counters_are_kept_by_part(telemetry: Telemetry) -> None:
     assert telemetry.total(telemetry.read) == 14
     assert telemetry.total(telemetry.written) == 0
     read = "ccpipe_read_records_total"
-    assert telemetry.registry.get_sample_value(read, {"part": "Nats"}) == 4
-    assert telemetry.registry.get_sample_value(read, {"part": "other"}) == 10
+    assert telemetry.registry.get_sample_value(read, {"component": "Nats"}) == 4
+    assert telemetry.registry.get_sample_value(read, {"component": "other"}) == 10
 
 
 def test_metrics_page_shows_counters(telemetry: Telemetry, server: TelemetryServer) -> None:
@@ -70,7 +70,7 @@ def test_metrics_page_shows_counters(telemetry: Telemetry, server: TelemetryServ
     assert page["ccpipe_written_records_total", "Nats"] == 500
     assert page["ccpipe_written_batches_total", "Nats"] == 1
     assert page["ccpipe_queued_bytes", ""] == 1234
-    assert page["ccpipe_last_write_seconds", ""] > 1.7e9
+    assert page["ccpipe_last_write_timestamp_seconds", ""] > 1.7e9
     telemetry.wrote(Nats(), 1)
     page = samples(get(server.port, "/metrics")[1])
     assert page["ccpipe_written_records_total", "Nats"] == 501
@@ -245,16 +245,19 @@ def test_openmetrics_format_follows_accept_header(
 def test_health_page_has_every_metric(telemetry: Telemetry, server: TelemetryServer) -> None:
     """All metrics in ``docs/operations/health.md`` and no others, by the rule for names."""
     telemetry.connections.append(Broker(is_connected=True))
-    telemetry.unread.set(0, "durable")
+    telemetry.pending_messages.set(0, "durable")
     for value in vars(telemetry).values():
         if isinstance(value, Counter):
-            telemetry.declare(value, "part")
+            telemetry.declare(value, "one")
+    each = [one for one in vars(telemetry).values() if isinstance(one, Counter | Gauge)]
+    labels = {one.name: {one.label} for one in each}
+    labels["ccpipe_build_info"] = {"version", "python"}
     text = get(server.port, "/metrics")[1]
     for family in text_string_to_metric_families(text):
         assert family.name.startswith("ccpipe_")
         assert family.documentation
-        labels = {"version", "python"} if family.name == "ccpipe_build_info" else {"part"}
-        assert all(sample.labels.keys() <= labels for sample in family.samples)
+        names = labels.get(family.name, set())
+        assert all(sample.labels.keys() <= names for sample in family.samples)
     names = {name for name, _ in samples(text)}
     page = (ROOT / "docs/operations/health.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `(ccpipe_\w+)`", page, re.MULTILINE)) == names

@@ -231,7 +231,9 @@ async def until_sampled(listen: str, slots: int) -> None:
         ):
             text = answer.read().decode()
             seen.update(
-                re.findall(r'^ccpipe_read_records_total{part="Sampler"} (.+)$', text, re.MULTILINE)
+                re.findall(
+                    r'^ccpipe_read_records_total{component="Sampler"} (.+)$', text, re.MULTILINE
+                )
             )
 
     async with asyncio.timeout(60):

@@ -177,8 +177,8 @@ async def test_up_counts_restarts(tmp_path: Path) -> None:
         for word in ("nats-server", "bridge"):
             await up.kill(word)
         text = await asyncio.to_thread(metrics)
-        assert 'ccpipe_restarts_total{part="server"} 1.0' in text
-        assert 'ccpipe_restarts_total{part="bridge"} 1.0' in text
+        assert 'ccpipe_restarts_total{component="server"} 1.0' in text
+        assert 'ccpipe_restarts_total{component="bridge"} 1.0' in text
         await up.stop()
 
 

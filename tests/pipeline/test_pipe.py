@@ -180,7 +180,7 @@ def test_counters_report_reads_writes_retries_and_dead_letters() -> None:
     play(run(source, sink, limits=Limits(max_records=3, max_wait=1), telemetry=telemetry))
 
     def count(name: str, part: str) -> float | None:
-        return telemetry.registry.get_sample_value(f"ccpipe_{name}_total", {"part": part})
+        return telemetry.registry.get_sample_value(f"ccpipe_{name}_total", {"component": part})
 
     assert count("read_records", "ListSource") == 4
     assert count("written_records", "ListSink") == 4

@@ -126,7 +126,7 @@ class LogSource(logging.Handler, Source[Lines]):
             self._keep(level, text, int(record.created * 1e9))
         else:
             call_site.suppressed += 1
-            self._telemetry.count(self._telemetry.lost_log_lines, self)
+            self._telemetry.count(self._telemetry.dropped_log_lines, self)
 
     def _keep(self, level: str, text: str, time: int) -> None:
         """Add a line and wake the reader. Times are made unique, as stores keep one per time."""
@@ -135,7 +135,7 @@ class LogSource(logging.Handler, Source[Lines]):
         self._last = time
         if len(self._lines) == MAX_LINES:
             self._lost += 1
-            self._telemetry.count(self._telemetry.lost_log_lines, self)
+            self._telemetry.count(self._telemetry.dropped_log_lines, self)
         self._lines.append(log_line(COMPONENT, level, text, time=time, tags=self._tags))
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the event loop has ended

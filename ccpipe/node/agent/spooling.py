@@ -234,7 +234,7 @@ class SpoolReplay:
         self.telemetry.spooled_bytes.set(spool.bytes)
         dropped, missing = spool.dropped, spool.lost
         new = (dropped - self._dropped) + (missing - self._missing)
-        self.telemetry.count(self.telemetry.dropped, "spool", new.lines)
+        self.telemetry.count(self.telemetry.dropped_lines, "spool", new.lines)
         self._dropped, self._missing = dropped, missing
         now = asyncio.get_running_loop().time()
         if now - self._reported_at >= REPORT_SECONDS:

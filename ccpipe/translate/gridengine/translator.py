@@ -321,9 +321,9 @@ class AccountingJobs(HoldingTranslator[Any, Lines]):
             Time between a start and a stop that are known at different times; see ``Lifecycle``.
         live
             Whether records arrive as events from the bus, rather than from the source
-            ``gridengine_accounting``, and with them the starts that another source, such as ``qstat``, sends
-            while jobs run: only the stop is then sent. Incoming job events are not passed on, so
-            that source and sink may be one bus; other events pass through unchanged.
+            ``gridengine_accounting``, and with them the starts that another source, such as
+            ``qstat``, sends while jobs run: only the stop is then sent. Incoming job events are not
+            passed on, so that source and sink may be one bus; other events pass through unchanged.
         state_file
             A file, on a local disk, that keeps what waits and what was sent. Without it, waiting
             jobs are sent as they are when the process ends, and are lost when it is killed.
@@ -353,7 +353,7 @@ class AccountingJobs(HoldingTranslator[Any, Lines]):
         self.assembler = Assembler(
             quiet=round(rerun_timeout * SECOND),
             state=self._state,
-            count=partial(telemetry.count, telemetry.left_out),
+            count=partial(telemetry.count, telemetry.dropped_records),
         )
         self._lifecycle = Lifecycle(self._state, delay=round(stop_delay * SECOND))
         self._outbox = Outbox(self._state)

@@ -67,7 +67,7 @@ async def site_of(tmp_path: Path) -> AsyncIterator[SiteOf]:
 
 
 def denials(telemetry: Telemetry) -> float:
-    labels = {"part": "permissions"}
+    labels = {"kind": "permissions"}
     return telemetry.registry.get_sample_value("ccpipe_bus_errors_total", labels) or 0
 
 

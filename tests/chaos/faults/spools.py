@@ -58,7 +58,7 @@ class Node:
             content = await asyncio.to_thread(read)
         except OSError:
             return None
-        pattern = rb"^%s(?:\{part=\"spool\"\})? (\S+)" % name.encode()
+        pattern = rb"^%s(?:\{component=\"spool\"\})? (\S+)" % name.encode()
         found = re.search(pattern, content, re.MULTILINE)
         return int(float(found[1])) if found else 0
 

@@ -167,7 +167,7 @@ async def test_subscriber_receives_good_and_counts_malformed_messages(
         await send_all(nats_server)
         await eventually(lambda: len(heard) == len(MESSAGES) - len(FLAWED) + 2)
         await bus.flush()
-    count = telemetry.registry.get_sample_value("ccpipe_bus_errors_total", {"part": "malformed"})
+    count = telemetry.registry.get_sample_value("ccpipe_bus_errors_total", {"kind": "malformed"})
     assert count == len(FLAWED)
 
 
@@ -242,7 +242,7 @@ async def test_request_with_hostile_reply_subject_does_not_block_node(
             other, site, [control_request("controls", node="n1")], seconds=20
         )
     assert [answer.name for answer in answers] == ["controls"]
-    count = telemetry.registry.get_sample_value("ccpipe_bus_errors_total", {"part": "malformed"})
+    count = telemetry.registry.get_sample_value("ccpipe_bus_errors_total", {"kind": "malformed"})
     assert count == 3
 
 

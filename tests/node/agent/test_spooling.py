@@ -169,7 +169,7 @@ async def test_full_spool_drops_metrics_and_keeps_events(
         assert len(held) == node.spool.messages
         assert sink._is_event(Outgoing("fox%2Etest.metrics", b'job event="x" 1', "i"))
     dropped = node.telemetry.registry.get_sample_value(
-        "ccpipe_dropped_lines_total", {"part": "spool"}
+        "ccpipe_dropped_lines_total", {"component": "spool"}
     )
     assert dropped == 201 - len(held)
     reported = [record for record in caplog.records if "dropped its oldest" in record.message]
@@ -260,7 +260,7 @@ async def test_replay_loses_only_damaged_message(
         await eventually(lambda: node.spool.messages == 0, 60)
     assert await numbers(nats_server) == [0, 1, 3, 4]
     assert "1 of its 5 messages are lost, 1 lines" in caplog.text
-    assert node.telemetry.total(node.telemetry.dropped) == 1
+    assert node.telemetry.total(node.telemetry.dropped_lines) == 1
     assert file.with_name("damaged").read_bytes().count(b"value=6") == 1
 
 

@@ -313,4 +313,4 @@ def test_dropped_records_are_counted_by_reason() -> None:
     translator.feed(to_lines(both))
     translator.feed(to_lines(both))
     value = telemetry.registry.get_sample_value
-    assert value("ccpipe_left_out_records_total", {"part": "repeated"}) == 1
+    assert value("ccpipe_dropped_records_total", {"reason": "repeated"}) == 1

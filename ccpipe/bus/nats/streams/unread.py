@@ -30,7 +30,7 @@ class UnreadWatch:
     """Watches how far the durable consumer of one bridge lags behind.
 
     It warns before the stream deletes unread messages, for this bridge and for those that are not
-    running; messages deleted unread are counted in ``telemetry.unread_dropped`` and logged.
+    running; messages deleted unread are counted in ``telemetry.dropped_messages`` and logged.
     """
 
     def __init__(self, bus: Connection, durable: str, telemetry: Telemetry) -> None:
@@ -79,13 +79,13 @@ class UnreadWatch:
                     self._warn(stream, other)
 
     def _count(self, stream: Stream, own: Consumer) -> None:
-        self._telemetry.unread.set(own.num_pending, self._durable)
+        self._telemetry.pending_messages.set(own.num_pending, self._durable)
         dropped = self._dropped(stream, own)
         self._before = own
         if dropped:
             # Stream sequences do not reveal the subject of a deleted message.
             about = "up to " if own.subjects and set(stream.subjects) - set(own.subjects) else ""
-            self._telemetry.count(self._telemetry.unread_dropped, self._durable, dropped)
+            self._telemetry.count(self._telemetry.dropped_messages, self._durable, dropped)
             log.error(
                 "the stream %s has deleted %s%d messages that %s had not read: it keeps %s",
                 stream.name, about, dropped, self._durable, limits(stream),

@@ -32,8 +32,8 @@ async def fill(jetstream: JetStreamContext, count: int) -> None:
 
 
 def dropped(telemetry: Telemetry) -> float:
-    labels = {"part": "b"}
-    return telemetry.registry.get_sample_value("ccpipe_unread_messages_dropped_total", labels) or 0
+    labels = {"consumer": "b"}
+    return telemetry.registry.get_sample_value("ccpipe_dropped_messages_total", labels) or 0
 
 
 async def test_source_counts_messages_dropped_unread(
@@ -58,7 +58,9 @@ async def test_source_counts_messages_dropped_unread(
         await reader.fetch(10)
         await watch.poll("s")
         assert dropped(telemetry) == 300 - stored - 10 - 0
-        assert telemetry.registry.get_sample_value("ccpipe_unread_messages", {"part": "b"})
+        assert telemetry.registry.get_sample_value(
+            "ccpipe_consumer_pending_messages", {"consumer": "b"}
+        )
 
 
 @pytest.mark.parametrize("reads", [False, True])

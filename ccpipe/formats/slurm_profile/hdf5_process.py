@@ -31,7 +31,7 @@ from ccpipe.formats.slurm_profile.hdf5 import (
 try:
     import h5py
 except ImportError:
-    raise MissingExtra("h5py", "profile") from None
+    raise MissingExtra("h5py", "hdf5") from None
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -31,7 +31,7 @@ from ccpipe.formats.slurm_profile.table import NodeStep
 try:
     import h5py
 except ImportError:
-    raise MissingExtra("h5py", "profile") from None
+    raise MissingExtra("h5py", "hdf5") from None
 
 FORMAT: Any = ("earliest", "v110")
 """Bounds of libhdf5's file format, readable by sh5util of every version."""

@@ -97,7 +97,7 @@ class Driver:
             try:
                 import pynvml
             except ImportError:
-                raise MissingExtra("nvidia-ml-py", "gpu") from None
+                raise MissingExtra("nvidia-ml-py", "nvidia") from None
             try:
                 pynvml.nvmlInit()
             except pynvml.NVMLError as error:

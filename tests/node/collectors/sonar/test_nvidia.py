@@ -206,5 +206,5 @@ def test_nvidia_gpus_report_error_without_python_library(
 ) -> None:
     _, cards = put(full())
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    wrong = "nvidia-ml-py is not installed; type: pip install 'ccpipe[gpu]'"
+    wrong = "nvidia-ml-py is not installed; type: pip install 'ccpipe[nvidia]'"
     assert sampled(cards, wrong) == ([], {})

@@ -94,7 +94,7 @@ class Telemetry:
         self.requests = self._counter("control_requests", "control requests", "outcome")
         self.restarts = self._counter("restarts", "child processes started again")
         self.dropped_records = self._counter(
-            "dropped_records", "accounting records left out", "reason"
+            "dropped_records", "accounting records dropped", "reason"
         )
         self.bus_errors = self._counter("bus_errors", "errors of the broker connection", "kind")
         self.dropped_messages = self._counter(
@@ -106,7 +106,7 @@ class Telemetry:
             label="consumer",
         )
         self.dropped_lines = self._counter(
-            "dropped_lines", "lines dropped by a limit that was set, or lost to damage in the spool"
+            "dropped_lines", "lines dropped by a limit that was set, or by damage in the spool"
         )
         self.spooled_messages = Gauge(
             "ccpipe_spooled_messages", "messages on disk for the broker", {"": 0}

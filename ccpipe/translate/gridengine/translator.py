@@ -118,7 +118,7 @@ class Assembler:
         """Create the tables; call ``load()`` after the store was opened.
 
         After `quiet` nanoseconds without a further run a job has ended with its last one. `count`
-        is called for each record that is left out, with the reason.
+        is called for each record that is dropped, with the reason.
         """
         self.quiet = quiet
         self.maximum = maximum

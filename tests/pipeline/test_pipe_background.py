@@ -215,7 +215,7 @@ async def test_pipe_continues_while_housekeeping_of_its_sink_fails(
         sink = FileSink(path=str(tmp_path / "a.lp"), max_files=1)
         monkeypatch.setattr("ccpipe.sinks.file.RETENTION_SECONDS", 0.01)
         monkeypatch.setattr(sink, "_maintain_closed_files", fail_again)
-    sink.limits = type(sink.limits)(age=0.01)
+    sink.limits = type(sink.limits)(max_wait=0.01)
     async with running(Repeating(), sink):
         await eventually(lambda: len(calls) > 2)
     assert "UnexpectedError: unexpected" in caplog.text

@@ -95,7 +95,7 @@ async def test_stream_larger_than_the_memory_is_stored_in_parts() -> None:
     sink = SonarGate()
     body = b"".join(message(envelope_of(f"c{n}"), size=2**19) for n in range(24))
     async with running(sink, format="sonar", max_memory=Size(4 * STREAM_PART)) as client:
-        assert len(body) > 2 * client.source.memory
+        assert len(body) > 2 * client.source.max_memory
         headers = {"Content-Type": "application/octet-stream"}
         async with client.session.post(
             client.url + "/", data=io.BytesIO(body), headers=headers

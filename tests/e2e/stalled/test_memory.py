@@ -26,7 +26,7 @@ from tests.e2e.stalled.stores import CANNOT_STALL, STORES, TIMEOUT, Stalling
 NOON = 1_740_052_800
 LIMITS = Limits(max_bytes=2**21, max_memory=2**22, max_wait=0.5, max_backoff=0.05)
 LARGEST_BATCH = 2**18
-SLACK = LIMITS.memory
+SLACK = LIMITS.max_memory
 """Memory of a write in addition to its records: joined, encoded, cut in halves."""
 TRIES = 6
 """How often a write fails before memory is measured; after a timeout it is halved each time."""
@@ -108,7 +108,7 @@ async def stand_still(stalling: Stalling, source: Endless, telemetry: Telemetry)
     tracemalloc.start()
     try:
         source.goes_on.set()
-        await eventually(lambda: held() >= LIMITS.memory or source.acknowledged > 1)
+        await eventually(lambda: held() >= LIMITS.max_memory or source.acknowledged > 1)
         if stalling.sink.limits.write_timeout not in (0.0, float("inf")):
             before, seen = traced(), failures()
             await eventually(lambda: failures() >= seen + TRIES, 300)  # time limits grow
@@ -116,7 +116,7 @@ async def stand_still(stalling: Stalling, source: Endless, telemetry: Telemetry)
     finally:
         tracemalloc.stop()
     assert source.acknowledged == 1
-    assert source.size - size <= LIMITS.memory + 2 * LARGEST_BATCH
+    assert source.size - size <= LIMITS.max_memory + 2 * LARGEST_BATCH
 
 
 @pytest.mark.long

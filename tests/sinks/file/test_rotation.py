@@ -171,5 +171,5 @@ async def test_file_is_synced_as_configured(
 
 def test_file_sink_refuses_invalid_numbers(tmp_path: Path) -> None:
     """The error names the option before anything starts."""
-    with pytest.raises(ConfigError, match="keep is -1"):
-        FileSink(path=str(tmp_path / "m.lp"), keep=-1)
+    with pytest.raises(ConfigError, match="max_files is -1"):
+        FileSink(path=str(tmp_path / "m.lp"), max_files=-1)

@@ -104,7 +104,7 @@ class Slurm(Source[Jobs]):
         timeout
             How long one command may take.
         replay_dir
-            A directory of captured outputs to read instead; see ``PollReplay``.
+            A directory of captured outputs to read instead; see ``docs/slurm/jobs.md``.
         replay_speed
             How many times faster than they were captured; 0 for without pauses.
 

@@ -10,11 +10,13 @@ import inspect
 import json
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from ccpipe.node.sampling.collector import Metric
 
 INDEX = """\
 # Collectors
@@ -154,15 +156,40 @@ def _page(entry: metadata.EntryPoint) -> Iterator[str]:
             yield f"| `{name}` | `{json.dumps(parameter.default)}` | {meanings[name]} |"
     if module.METRICS:
         yield "\n## Metrics\n"
-        yield "| metric | unit | value | of | meaning | source |\n|---|---|---|---|---|---|"
-    for row in module.METRICS:
+        yield from _table(entry.name, module.METRICS)
+    yield ""
+
+
+def _table(collector: str, metrics: Sequence[Metric]) -> Iterator[str]:
+    """Yield the lines of a table; a source of all metrics and the names of families apart."""
+    sources = {source(collector, row.name): None for row in metrics}
+    if is_same := len(sources) == 1:
+        yield f"Source: `{next(iter(sources))}`.\n"
+    titles = ["metric", "unit", "value", "of", "meaning", *([] if is_same else ["source"])]
+    yield _line(titles)
+    yield "|" + "---|" * len(titles)
+    families = by_family(metrics)
+    for name, rows in families.items():
+        row = rows[0]
         of = ", ".join(row.types) + (f", stype={row.stype}" if row.stype else "")
         of += f", also stype={row.part}" if row.part else ""
-        yield (
-            f"| `{row.name}` | {row.unit} | {row.kind.__name__} | {of} | {row.meaning} "
-            f"| `{source(entry.name, row.name)}` |"
-        )
-    yield ""
+        cells = [f"`{name}`", row.unit, row.kind.__name__, of, row.meaning]
+        yield _line([*cells, *([] if is_same else [f"`{source(collector, row.name)}`"])])
+    for name, rows in families.items():
+        if name != rows[0].name:
+            yield f"\n`{name}`: {', '.join(f'`{row.name}`' for row in rows)}."
+
+
+def by_family(metrics: Iterable[Metric]) -> dict[str, list[Metric]]:
+    """Return the rows by their family, or by their own names if they have none."""
+    found: dict[str, list[Metric]] = {}
+    for row in metrics:
+        found.setdefault(row.family or row.name, []).append(row)
+    return found
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "".join(f"| {cell} " for cell in cells) + "|"
 
 
 def source(collector: str, metric: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-from collector_pages import path_of
+from collector_pages import by_family, path_of
 from configuration_page import page as configuration_page
 from manual_page import manual_page
 from python_reference import page as python_page
@@ -27,7 +27,6 @@ from ccpipe.cli.app import app
 from ccpipe.cli.console.help import CommandEntry, CommandOption, command_entry
 from ccpipe.config import Site
 from ccpipe.errors import CcpipeError
-from ccpipe.node.sampling.collector import Metric
 
 GENERATED = """\
 This page is generated from the code (`python scripts/generate_reference.py docs/reference`), and
@@ -75,7 +74,8 @@ METRICS = f"""\
 # Metrics of nodes
 
 {GENERATED}
-All metrics that a collector declares, by name; the collectors' pages have details. Metrics of
+All metrics that a collector declares, by name; a name with `<…>` is a family, whose names are on
+the collector's page, with other details. Metrics of
 [portable](../collectors/portable.md) are for systems without `/proc`. Not listed are the metrics of
 ended jobs ([gridengine/jobs.md](../gridengine/jobs.md)), of Sonar's envelopes
 ([sonar/metrics.md](../sonar/metrics.md)), and the counters of ccpipe's programs
@@ -168,15 +168,18 @@ def _subjects() -> Iterator[str]:
 
 
 def _metrics() -> Iterator[str]:
-    found: dict[tuple[str, str], list[Metric]] = {}
-    for entry in metadata.entry_points(group="ccpipe.collectors"):
+    found: dict[tuple[str, str, str], dict[str, dict[str, None]]] = {}
+    for entry in sorted(metadata.entry_points(group="ccpipe.collectors")):
         if entry.value.startswith("ccpipe."):  # plug-ins have pages of their own
-            for metric in getattr(importlib.import_module(entry.module), "METRICS", ()):
-                link = f"[{entry.name}](../collectors/{path_of(entry)})"
-                found.setdefault((metric.name, link), []).append(metric)
-    for (name, link), rows in sorted(found.items()):
-        types = ", ".join(dict.fromkeys(f"`{each}`" for row in rows for each in row.types))
-        yield f"| `{name}` | {rows[0].unit} | {types} | {link} | {_escape(rows[0].meaning)} |\n"
+            link = f"[{entry.name}](../collectors/{path_of(entry)})"
+            table = getattr(importlib.import_module(entry.module), "METRICS", ())
+            for name, rows in by_family(table).items():
+                of = found.setdefault((name, rows[0].unit, rows[0].meaning), {})
+                of.setdefault(link, {}).update(dict.fromkeys(rows[0].types))
+    for (name, unit, meaning), collectors in sorted(found.items()):
+        types = dict.fromkeys(f"`{each}`" for of in collectors.values() for each in of)
+        cells = [f"`{name}`", unit, ", ".join(types), ", ".join(collectors), _escape(meaning)]
+        yield "| " + " | ".join(cells) + " |\n"
 
 
 def _escape(text: str) -> str:

@@ -22,12 +22,12 @@ from ccpipe.process.child import run
 
 _row = partial(Metric, stype="sensor")
 METRICS = (
-    _row("ipmi_temperature", "degC", float, "of a sensor"),
+    _row("ipmi_temperature", "degC", float, "temperature of a sensor"),
     _row("ipmi_fan", "RPM", float, "fan speed"),
-    _row("ipmi_voltage", "V", float, "of a sensor"),
-    _row("ipmi_current", "A", float, "of a sensor"),
-    _row("ipmi_power", "W", float, "of a sensor"),
-    _row("ipmi_percent", "percent", float, "of a sensor, such as a fan's duty"),
+    _row("ipmi_voltage", "V", float, "voltage of a sensor"),
+    _row("ipmi_current", "A", float, "current of a sensor"),
+    _row("ipmi_power", "W", float, "power of a sensor"),
+    _row("ipmi_percent", "percent", float, "percentage of a sensor, such as a fan's duty cycle"),
 )
 
 _NAMES = {  # by unit, as ipmi-sensors and ipmitool write it

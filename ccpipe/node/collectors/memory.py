@@ -64,7 +64,7 @@ _NAMES_OF_DOMAINS = {key: _NAMES[key] for key in _OF_DOMAINS} | {"FilePages": ""
 _BOTH = ("node", "memoryDomain")
 
 METRICS = (
-    Metric("mem_used", "kB", int, "memory used by programs (see above)", _BOTH),
+    Metric("mem_used", "kB", int, "memory used by programs", _BOTH),
     *(
         Metric(name, unit, int, meaning, _BOTH if key in _OF_DOMAINS else ("node",))
         for key, name, unit, meaning in _ROWS

@@ -28,7 +28,7 @@ _SINCE = {
 
 METRICS = (
     Metric("procs_total", "", int, "processes"),
-    Metric("threads_total", "", int, "threads of these"),
+    Metric("threads_total", "", int, "threads of all processes"),
     *_STATES.values(),
     *_SINCE.values(),
 )

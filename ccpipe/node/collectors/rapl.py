@@ -18,8 +18,8 @@ _PARTS = {
     "package": ("cpu", "of the whole processor", _SOCKET),
     "dram": ("mem", "of the memory", _SOCKET),
     "core": ("core", "of the processor's cores", _SOCKET),
-    "uncore": ("uncore", "of the processor's graphics and the like", _SOCKET),
-    "psys": ("platform", "of everything that the board knows of", ("node",)),
+    "uncore": ("uncore", "of the processor's uncore, such as its graphics", _SOCKET),
+    "psys": ("platform", "of the whole platform, as far as the board measures it", ("node",)),
 }
 
 METRICS = tuple(

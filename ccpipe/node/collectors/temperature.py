@@ -21,7 +21,7 @@ def _row(name: str, meaning: str) -> Metric:
 
 
 METRICS = (
-    _row("temperature", "of a sensor"),
+    _row("temperature", "temperature of a sensor"),
     _row("max_temperature", "limit of a sensor for normal operation, with `limits`"),
     _row("crit_temperature", "critical limit of a sensor, with `limits`"),
 )

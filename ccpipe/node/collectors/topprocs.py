@@ -19,9 +19,10 @@ from ccpipe.node.linux.process_table import ProcessTable
 from ccpipe.node.sampling.collector import Metric, SoftErrors
 
 _MAX = 20  # processes
+_MEANING = "name of the program that used the n-th most CPU time since the last sample"
 
 METRICS = tuple(
-    Metric(f"topproc{place}", "", str, f"program of process {place} by CPU time")
+    Metric(f"topproc{place}", "", str, _MEANING, family="topproc<n>")
     for place in range(1, _MAX + 1)
 )
 

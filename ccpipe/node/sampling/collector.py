@@ -78,6 +78,9 @@ class Metric(NamedTuple):
     """Value of the tag ``stype``, or empty."""
     part: str = ""
     """The same for parts of the device, where these are reported too; else empty."""
+    family: str = ""
+    """The row of the pages for all metrics that differ only in a part of their names, such as
+    ``nfs4_<operation>``; else empty."""
 
     @property
     def measure(self) -> str:

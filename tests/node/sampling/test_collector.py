@@ -73,14 +73,25 @@ def test_page_exists_for_every_collector() -> None:
 
 @pytest.mark.parametrize("name", sorted(COLLECTORS))
 def test_page_lists_every_metric(name: str) -> None:
-    """Metric, unit, type of value, node types, meaning and source, in the order of the table."""
+    """Metric, unit, type of value, node types and meaning, in the order of the table.
+
+    A family is one row, and its names are listed below the table.
+    """
     page = PAGES[name].read_text()
     rows = re.findall(
-        r"^\| `(\S+)` \| (.*?) \| (int|float|str) \| (.+) \| (.+) \| `(.+)` \|$", page, re.MULTILINE
+        r"^\| `(\S+)` \| (.*?) \| (?:int|float|str) \| .+ \| .+ \|$", page, re.MULTILINE
     )
-    assert [(found, unit) for found, unit, *_ in rows] == [
-        (row.name, row.unit) for row in _table(name)
-    ]
+    assert rows == list(dict.fromkeys((row.family or row.name, row.unit) for row in _table(name)))
+    families = dict(re.findall(r"^`(\S+)`: (.+)\.$", page, re.MULTILINE))
+    for row in _table(name):
+        assert not row.family or f"`{row.name}`" in families[row.family].split(", ")
+
+
+def test_page_names_source_of_all_metrics_once() -> None:
+    """Above the table, if it is the same."""
+    text = PAGES["memory"].read_text()
+    assert text.count("/proc/meminfo and, of domains,") == 1
+    assert "| source |" in PAGES["disk"].read_text()
 
 
 @pytest.mark.parametrize("name", sorted(COLLECTORS.keys() - NO_FILES))
@@ -88,8 +99,9 @@ def test_page_names_existing_source_of_each_metric(name: str, root: Root) -> Non
     """At least one of the files named for a metric is in the collector's test tree."""
     root.show(f"{TREES.get(name, 'captured')}/first")
     page = PAGES[name].read_text()
-    named = re.findall(r"`([^`]+)` \|$", page.partition("## Metrics")[2], re.MULTILINE)
-    sources = {source for source in named if "/" in source}  # the others are system calls
+    table = page.partition("## Metrics")[2]
+    named = re.findall(r"`([^`]+)` \|$|^Source: `(.+)`\.$", table, re.MULTILINE)
+    sources = {source for found in named for source in found if "/" in source}  # not system calls
     assert sources
     for source in sources:
         paths = [word.strip("/,") for word in source.split() if word.startswith("/")]

@@ -48,6 +48,12 @@ _ECC_ERRORS = {
     "nv_ecc_volatile_corrected_error": ("CORRECTED", "VOLATILE"),
 }
 _CLOCKS = {"graphics": "GRAPHICS", "sm": "SM", "mem": "MEM", "video": "VIDEO"}
+_CLOCKED = {
+    "graphics": "graphics engine",
+    "sm": "multiprocessors",
+    "mem": "memory",
+    "video": "video engines",
+}
 
 METRICS = (
     _row("nv_util", "percent", float, "time at least one kernel was running", part="mig"),
@@ -58,7 +64,7 @@ METRICS = (
     _row("nv_fb_mem_used", "MByte", float, "memory allocated to programs", part="mig"),
     _row("nv_fb_mem_reserved", "MByte", float, "memory reserved by the driver", part="mig"),
     _row("nv_bar1_mem_total", "MByte", float, "memory reachable over the bus (BAR1)", part="mig"),
-    _row("nv_bar1_mem_used", "MByte", float, "mapped part of it", part="mig"),
+    _row("nv_bar1_mem_used", "MByte", float, "mapped part of the memory reachable over the bus (BAR1)", part="mig"),
     _row("nv_temp", "degC", float, "temperature"),
     _row("nv_fan", "percent", float, "intended fan speed"),
     _row("nv_power_usage", "W", float, "power drawn"),
@@ -67,16 +73,16 @@ METRICS = (
     _row("nv_energy", "J", float, "energy since the last sample"),
     _row("nv_average_power", "W", float, "mean power since the last sample"),
     *(
-        _row(f"nv_{which}{name}_clock", "MHz", float, f"{what} of {domain}")
+        _row(f"nv_{which}{name}_clock", "MHz", float, f"{what} of the {part}")
         for which, what in (("", "clock"), ("max_", "highest clock"))
-        for name, domain in _CLOCKS.items()
+        for name, part in _CLOCKED.items()
     ),
     _row("nv_perf_state", "", int, "0 for the highest performance, 15 for the lowest"),
     _row("nv_ecc_mode", "", int, "1 if ECC is enabled, otherwise 0"),
-    _row("nv_ecc_uncorrected_error", "", int, "errors over the GPU's lifetime"),
-    _row("nv_ecc_corrected_error", "", int, "errors over the GPU's lifetime"),
-    _row("nv_ecc_volatile_uncorrected_error", "", int, "errors since the driver was loaded"),
-    _row("nv_ecc_volatile_corrected_error", "", int, "errors since the driver was loaded"),
+    _row("nv_ecc_uncorrected_error", "", int, "uncorrectable errors over the GPU's lifetime"),
+    _row("nv_ecc_corrected_error", "", int, "corrected errors over the GPU's lifetime"),
+    _row("nv_ecc_volatile_uncorrected_error", "", int, "uncorrectable errors since the driver was loaded"),
+    _row("nv_ecc_volatile_corrected_error", "", int, "corrected errors since the driver was loaded"),
     _row("nv_throttle_reasons", "", int, "why clocks are lowered, as bits of NVML"),
     _row("nv_remapped_rows_corrected", "", int, "rows remapped after correctable errors"),
     _row("nv_remapped_rows_uncorrected", "", int, "rows remapped after uncorrectable errors"),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from ccpipe.config import Duration
 from ccpipe.errors import DataError
@@ -17,12 +18,16 @@ _COUNT = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s+\[([^\]\s]{1,40})\]", re.ASCII)
 
 
 def rows(prefix: str, operations: str) -> tuple[Metric, ...]:
-    """Return the table of operations, which are named as BeeGFS names them."""
-    meanings = {name: f"`{name}`" for name in operations.split()}
-    meanings[_OTHER] = "operations not reported individually"
-    return tuple(
-        Metric(f"{prefix}_{name}", "", float, meaning, stype="filesystem")
-        for name, meaning in meanings.items()
+    """Return the table of all operations and each, which are named as BeeGFS names them."""
+    row = partial(Metric, unit="", kind=float, stype="filesystem")
+    family = f"{prefix}_<operation>"
+    return (
+        row(f"{prefix}_sum", meaning="all operations"),
+        *(
+            row(f"{prefix}_{name}", meaning="operations of this name", family=family)
+            for name in operations.split()
+        ),
+        row(f"{prefix}_{_OTHER}", meaning="operations not reported individually"),
     )
 
 

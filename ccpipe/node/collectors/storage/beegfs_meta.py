@@ -9,7 +9,7 @@ from ccpipe.node.collectors.storage.beegfs import ClientStats, rows
 METRICS = rows(
     "beegfs_cmeta",
     """
-    sum ack close entInf fndOwn mkdir create rddir refrEn mdsInf rmdir rmLnk mvDirIns mvFiIns open
+    ack close entInf fndOwn mkdir create rddir refrEn mdsInf rmdir rmLnk mvDirIns mvFiIns open
     ren sChDrct sAttr sDirPat stat statfs trunc symlnk unlnk lookLI statLI revalLI openLI createLI
     hardlnk flckAp flckEn flckRg dirparent listXA getXA rmXA setXA mirror
     """,

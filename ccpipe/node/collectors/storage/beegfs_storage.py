@@ -9,7 +9,7 @@ from ccpipe.node.collectors.storage.beegfs import ClientStats, rows
 METRICS = rows(
     "beegfs_cstorage",
     """
-    sum ack sChDrct getFSize sAttr statfs trunc close fsync ops-rd MiB-rd/s ops-wr MiB-wr/s gendbg
+    ack sChDrct getFSize sAttr statfs trunc close fsync ops-rd MiB-rd/s ops-wr MiB-wr/s gendbg
     hrtbeat remNode storInf unlnk
     """,
 )

@@ -29,7 +29,7 @@ _IO = (  # in the order of /proc/diskstats
     _row("io_writes_ms", "ms", int, "total time of all writes"),
     _row("io_ioops", "", int, "reads and writes in progress now"),
     _row("io_ioops_ms", "ms", int, "time with at least one request in progress"),
-    _row("io_ioops_weighted_ms", "ms", int, "that, times how many"),
+    _row("io_ioops_weighted_ms", "ms", int, "time of all requests in progress, summed"),
     _row("io_discards", "", int, "discards completed (Linux 4.18)"),
     _row("io_discards_merged", "", int, "discards merged"),
     _row("io_discards_sectors", "512 bytes", int, "discarded"),

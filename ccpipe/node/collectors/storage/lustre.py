@@ -31,9 +31,9 @@ _COUNTERS = (
 )
 _RATES = {
     "lustre_read_bytes": _row("lustre_read_bw", "bytes/s", float, "read"),
-    "lustre_read_requests": _row("lustre_read_requests_rate", "requests/s", float, "of read"),
+    "lustre_read_requests": _row("lustre_read_requests_rate", "requests/s", float, "read calls"),
     "lustre_write_bytes": _row("lustre_write_bw", "bytes/s", float, "written"),
-    "lustre_write_requests": _row("lustre_write_requests_rate", "requests/s", float, "of write"),
+    "lustre_write_requests": _row("lustre_write_requests_rate", "requests/s", float, "write calls"),
 }
 
 METRICS = (*_COUNTERS, *_RATES.values(), *difference_rows(_COUNTERS))

@@ -30,15 +30,21 @@ _NFS4 = """
     """
 _OPERATIONS = {
     version: tuple(
-        Metric(f"{prefix}_{operation}", "", int, f"operation {operation.upper()}")
+        Metric(
+            f"{prefix}_{operation}",
+            "",
+            int,
+            f"calls of this NFS version {prefix[-1]} operation since the last sample",
+            family=f"{prefix}_<operation>",
+        )
         for operation in operations.split()
     )
     for version, prefix, operations in (("proc3", "nfs3", _NFS3), ("proc4", "nfs4", _NFS4))
 }
 
 _TOTALS = {
-    "proc3": Metric("nfs3_total", "", int, "NFS version 3 operations"),
-    "proc4": Metric("nfs4_total", "", int, "NFS version 4 operations"),
+    "proc3": Metric("nfs3_total", "", int, "NFS version 3 calls since the last sample"),
+    "proc4": Metric("nfs4_total", "", int, "NFS version 4 calls since the last sample"),
 }
 
 _row = partial(Metric, stype="filesystem")

@@ -5,15 +5,14 @@ import inspect
 import itertools
 import json
 import re
-import types
-import typing
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ccpipe.config import Duration, Interval, Recipe, Site, Size, site, with_unit
+from ccpipe.cli.plugins import type_name
+from ccpipe.config import Duration, Recipe, Site, Size, site, with_unit
 
 HEAD = """\
 # Configuration
@@ -69,8 +68,8 @@ def _tables(kind: type[msgspec.Struct], names: Sequence[str], path: str = "") ->
     fields = _fields(kind)
     inner = {name: fields[name].type for name in names if _is_struct(fields[name].type)}
     rows = [
-        f"| `{name}` | {_type(fields[name].type)} | {_default(fields[name])} | {meanings[name]} |"
-        for name in names
+        f"| `{name}` | {type_name(field.type)} | {_default(field)} | {meanings[name]} |"
+        for name, field in ((name, fields[name]) for name in names)
         if name not in inner
     ]
     if path:
@@ -110,39 +109,6 @@ def _markdown(text: str) -> str:
     return re.sub(r"``(.+?)``", r"`\1`", inspect.cleandoc(text).replace("\n", " ")).replace(
         "|", "\\|"
     )
-
-
-WORDS = {
-    str: "text",
-    int: "integer",
-    float: "number",
-    bool: "boolean",
-    Duration: "duration",
-    Interval: "interval",
-    Size: "size",
-    Any: "any value",
-}
-
-
-def _type(kind: Any) -> str:
-    arguments = typing.get_args(kind)
-    match typing.get_origin(kind):
-        case None:
-            return WORDS[kind]
-        case typing.Annotated:
-            return _type(arguments[0])
-        case types.UnionType | typing.Union:
-            return _type(next(choice for choice in arguments if choice is not types.NoneType))
-        case typing.Literal:
-            return "one of " + ", ".join(f"`{word}`" for word in arguments)
-        case outer if outer is list:
-            return (
-                "list of tables"
-                if arguments[0] == dict[str, Any]
-                else f"list of {_type(arguments[0])}"
-            )
-        case _:
-            return "table" if arguments[1] is Any else f"table: {_type(arguments[1])} by name"
 
 
 def _default(field: Any) -> str:

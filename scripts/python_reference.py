@@ -9,7 +9,7 @@ import importlib
 import inspect
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FunctionType, ModuleType
 
@@ -24,6 +24,17 @@ in the package may change with any version.
 """
 
 MAX_LINE = 88
+
+INTERNAL = {
+    "Lines": """
+        parts rows digest verbatim bare_points columns size only_field used_types append_row extend
+        with_series passthrough
+        """,
+    "Jobs": "size_of",
+    "RecordList": "size_of",
+    "Provenance": "part extended is_inside near split large runs unstored",
+}
+"""Attributes and methods that only ccpipe's own modules use; they may change with any version."""
 
 Defined = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _UNDERLINED = re.compile(r"^(Parameters|Returns|Yields|Raises)\n-+\n", re.MULTILINE)
@@ -70,7 +81,7 @@ def _module(name: str) -> ast.Module:
 
 
 def _definition(module: str, name: str) -> Defined:
-    for node in _module(module).body:
+    for node in reversed(_module(module).body):  # the definition is after its overloads
         if isinstance(node, Defined) and node.name == name:
             return node
     raise LookupError(f"{module} does not define {name}")
@@ -80,11 +91,12 @@ def _entry(node: Defined, name: str) -> Iterator[str]:
     yield f"\n### {name}\n\n```python\n{_signature(node)}\n```\n\n{_prose(node)}\n"
     if not isinstance(node, ast.ClassDef):
         return
-    yield from _attributes(node)
+    internal = INTERNAL.get(name, "").split()
+    yield from _attributes(node, internal)
     for method in node.body:
         if not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
-        if method.name.startswith("_") or _is(method, "overload"):
+        if method.name.startswith("_") or _is(method, "overload") or method.name in internal:
             continue
         if _is(method, "property"):
             text = _type(method.returns) if method.returns else ""
@@ -147,7 +159,7 @@ def _type(annotation: ast.expr) -> str:
     return text if "Literal[" in text else text.replace("'", "")
 
 
-def _attributes(node: ast.ClassDef) -> Iterator[str]:
+def _attributes(node: ast.ClassDef, internal: Sequence[str]) -> Iterator[str]:
     """Yield a table of the attributes that have a docstring, in the class or in ``__init__``."""
     body = list(node.body)
     for each in node.body:
@@ -167,7 +179,7 @@ def _attributes(node: ast.ClassDef) -> Iterator[str]:
                 rows.append((name, _type(kind), text))
             case ast.Assign(targets=[ast.Attribute(attr=name) | ast.Name(id=name)]):
                 rows.append((name, "", text))
-    rows = [row for row in rows if not row[0].startswith("_")]
+    rows = [row for row in rows if not row[0].startswith("_") and row[0] not in internal]
     if rows:
         yield "\n| attribute | type | meaning |\n| --- | --- | --- |\n"
     for name, type_, text in rows:

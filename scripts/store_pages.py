@@ -83,10 +83,9 @@ def _table(group: str, name: str) -> str:
     part = read(group, entry_points(group)[name])
     if part.problem:
         raise LookupError(f"{group}.{name}: {part.problem}")
-    meanings = dict(reversed([*_meanings(part.help)]))  # the nearest class is first
     rows = [
         f"| `{option.name}` | {_escape(option.type)} | {_default(option)} "
-        f"| {_escape(meanings[option.name])} |\n"
+        f"| {_escape(option.meaning)} |\n"
         for option in part.options
     ]
     return "\n| option | type | default | meaning |\n|---|---|---|---|\n" + "".join(rows) + "\n"
@@ -99,20 +98,8 @@ def _default(option: PluginOption) -> str:
     return "" if empty else f"`{msgspec.json.encode(option.default).decode()}`"
 
 
-def _meanings(doc: str) -> Iterator[tuple[str, str]]:
-    """Read the options' meanings off the sections *Parameters* of docstrings."""
-    for section in re.findall(r"^Parameters\n-{3,}\n(.*?)(?=\n\n\S|\Z)", doc, _SECTION):
-        for block in re.split(r"\n(?=\S)", section):
-            heads, _, text = block.partition("\n")
-            for head in heads.split(", "):
-                yield head, " ".join(text.split())
-
-
-_SECTION = re.DOTALL | re.MULTILINE
-
-
 def _escape(text: str) -> str:
-    return text.replace("``", "`").replace("|", "\\|")
+    return text.replace("|", "\\|")
 
 
 def pages(directory: Path) -> dict[str, str]:

@@ -150,7 +150,18 @@ class StdinSource(FileSource):
         lenient: bool = False,
         rate: int = 0,
     ) -> None:
-        """See ``FileSource``."""
+        """Take the options.
+
+        Parameters
+        ----------
+        precision
+            The unit of the timestamps; ``auto`` infers it from each value's magnitude.
+        lenient
+            Accept known deviations from the grammar of line protocol.
+        rate
+            Maximum lines per second; 0 for no limit.
+
+        """
         super().__init__(
             paths=[STDIN], format="line", precision=precision, lenient=lenient, rate=rate
         )

@@ -9,6 +9,7 @@ from ccpipe import errors
 from ccpipe.bus.subjects import TEMPLATES
 from ccpipe.cli import COMMANDS
 from ccpipe.node.sampling.collector import declared
+from scripts.python_reference import INTERNAL
 from tests.conftest import program
 from tests.paths import ROOT
 
@@ -64,6 +65,18 @@ def test_reference_has_every_public_name() -> None:
         r"^```python\n((?:async )?def .*?)^```", text, re.MULTILINE | re.DOTALL
     ):
         ast.parse(f"{block.rstrip()}: ...")
+
+
+def test_reference_has_no_internal_attribute() -> None:
+    """Each of those left out exists, and none of them has a heading or a row."""
+    text = (REFERENCE / "python.md").read_text()
+    for cls, names in INTERNAL.items():
+        section = text.split(f"\n### {cls}\n")[1].split("\n### ", maxsplit=1)[0]
+        for name in names.split():
+            assert hasattr(getattr(ccpipe_library, cls), name), (cls, name)
+            assert f"#### {cls}.{name}" not in section
+            assert f"| `{name}` |" not in section
+    assert "Carry everything from `source` through `translators` to `sink`" in text
 
 
 def test_manual_page_has_no_errors() -> None:

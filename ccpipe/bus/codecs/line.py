@@ -43,10 +43,19 @@ class LineCodec(Codec[Lines]):
         event_precision: AnyPrecision | None = None,
         lenient: bool = False,
     ) -> None:
-        """Take the options of ``lineprotocol.decode``; `precision` also applies to ``encode``.
+        """Take the options.
 
-        `event_precision` applies to events, logs and control messages, if it differs: cc-lib's
-        receivers read nanoseconds, cc-metric-store reads seconds.
+        Parameters
+        ----------
+        precision
+            The unit of timestamps, read and written; ``auto`` infers it from each value's magnitude
+            and writes the coarsest exact unit.
+        event_precision
+            The same for events, logs and control messages, if it differs: cc-lib's receivers read
+            nanoseconds, cc-metric-store reads seconds.
+        lenient
+            Accept known deviations from the grammar of line protocol.
+
         """
         self.precision: AnyPrecision = precision
         self.event_precision: AnyPrecision = event_precision or precision

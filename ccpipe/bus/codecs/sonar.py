@@ -21,10 +21,16 @@ class SonarCodec(Codec[Envelopes]):
     def __init__(
         self, *, profile: ReadProfile | WriteProfile = "auto", strict: bool = False
     ) -> None:
-        """Take the options of ``sonar.decode`` and of ``sonar.encode``.
+        """Take the options.
 
-        A profile for one direction only, such as ``jobanalyzer`` for writing, leaves the other
-        direction at its default.
+        Parameters
+        ----------
+        profile
+            How numbers are encoded, and for which reader. One for one direction only, such as
+            ``jobanalyzer`` for writing, leaves the other direction at its default.
+        strict
+            Reject envelopes that violate the specification.
+
         """
         self.reads = cast("ReadProfile", profile if profile in get_args(ReadProfile) else "auto")
         self.writes = cast("WriteProfile", profile if profile in get_args(WriteProfile) else "spec")

@@ -42,10 +42,22 @@ class NatsSink(Sink[Any]):
         min_batch: int = 50,
         subjects: dict[str, str | dict[str, str]] | None = None,
     ) -> None:
-        """Bound each message by `max_lines` and `max_bytes`; the default codec is line protocol.
+        """Take the options.
 
-        Records from messages of fewer than `min_batch` records are published together, others
-        message by message. `subjects` overrides ``[bus.subjects]`` for this sink.
+        Parameters
+        ----------
+        codec
+            Message format: ``line`` (default) or ``sonar``.
+        max_lines
+            Maximum number of records in a message.
+        max_bytes
+            Maximum size of a message, unless a single record is larger.
+        min_batch
+            Records from messages of fewer records than this are published together, others message
+            by message.
+        subjects
+            Overrides of ``[bus.subjects]`` for what this sink publishes.
+
         """
         self.site = site
         self.telemetry = telemetry

@@ -82,15 +82,29 @@ class NatsSource(SharedSource[Any]):
         drain_timeout: Duration = Duration(0),
         identity: Literal["tags", "subject"] = "tags",
     ) -> None:
-        """Subscribe to `subjects`: names of ``subjects.TEMPLATES`` or literal subjects.
+        """Take the options.
 
-        The default codec is line protocol. Default subjects are ``metrics``, ``events`` and
-        ``log``, or ``sonar`` with Sonar's codec. `ack_wait` is the time after which the broker
-        redelivers the messages of a dead bridge to another one; a live bridge keeps extending it.
-        `drain_timeout` is how long to continue reading after a stop, until the stream is empty.
-        `queue` shares a plain subscription. `identity` selects how the publisher of a record is
-        identified: by the record's tags, or by the subject, with which the tags must then agree;
-        see ``docs/operations/security.md``.
+        Parameters
+        ----------
+        codec
+            Message format: ``line`` (default) or ``sonar``.
+        subjects
+            Names of ``[bus.subjects]``, or literal subjects; by default ``metrics``, ``events`` and
+            ``log``, or ``sonar`` with Sonar's codec.
+        durable
+            Name under which the broker records what was acknowledged; without one this is a plain
+            subscription.
+        queue
+            Name of the group that shares a plain subscription.
+        ack_wait
+            Time after which the broker redelivers the messages of a dead bridge to another one; a
+            live bridge keeps extending it.
+        drain_timeout
+            How long to continue reading after a stop, until the stream is empty.
+        identity
+            How the publisher of a record is identified: by the record's ``tags``, or by the
+            ``subject``, with which the tags must then agree; see ``docs/operations/security.md``.
+
         """
         for option, name in (("durable", durable), ("queue", queue)):
             if unfit := re.search(r"[\s.*>/\\]", name):

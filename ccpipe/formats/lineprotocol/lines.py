@@ -63,10 +63,10 @@ class Lines(Sequence[Message]):
 
     All columns are plain buffers of equal length, which NumPy and Arrow use without copying.
     ``payload[starts[i]:ends[i]]`` is the line of row `i` as received.
-
-    Rows of the compiled decoder stay packed, and concatenated parts separate, until a column is
-    accessed: few sinks need all columns.
     """
+
+    # Rows of the compiled decoder stay packed, and concatenated parts separate, until a column is
+    # accessed: few sinks need all columns.
 
     name: ClassVar[str] = "lines"
     subjects: ClassVar[Sequence[str]] = ("metrics", "events", "log")

@@ -100,7 +100,17 @@ class Drop(Translator[Lines, Lines]):
         names: Sequence[str] = (),
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """Set what to drop, by the options of `Select`.
+        """Set what to drop.
+
+        Parameters
+        ----------
+        kinds
+            Categories: metric, event, log, control, other.
+        clusters, nodes, names
+            Patterns for the tag ``cluster``, the tag ``hostname`` and the measurement; one of
+            each list must match.
+        tags
+            A pattern for each of these tags; all must match.
 
         Raises
         ------

@@ -19,7 +19,11 @@ from ccpipe.node.sampling.collector import Metric, SoftErrors
 
 _row = partial(Metric, types=("accelerator",))
 _FILES = (  # file, what one unit of it is in the unit of the metric, metric
-    ("gpu_busy_percent", 1, _row("rocm_gfx_util", "percent", float, "time the compute engine was busy")),
+    (
+        "gpu_busy_percent",
+        1,
+        _row("rocm_gfx_util", "percent", float, "time the compute engine was busy"),
+    ),
     ("mem_busy_percent", 1, _row("rocm_umc_util", "percent", float, "time the memory was busy")),
     ("mem_info_vram_total", 2**-20, _row("rocm_mem_total", "MByte", float, "memory of the GPU")),
     ("mem_info_vram_used", 2**-20, _row("rocm_mem_used", "MByte", float, "memory in use")),
@@ -35,15 +39,17 @@ _SENSORS = {  # as the driver labels them
 }
 _FAN = _row("rocm_fan", "percent", float, "fan speed")
 _ECC = {
-    "ue": _row("rocm_ecc_uncorrected_error", "", int, "uncorrectable errors since the driver was loaded"),
+    "ue": _row(
+        "rocm_ecc_uncorrected_error", "", int, "uncorrectable errors since the driver was loaded"
+    ),
     "ce": _row("rocm_ecc_corrected_error", "", int, "corrected errors since the driver was loaded"),
 }
 
 _GPU_METRICS = {  # offsets in the file gpu_metrics: in versions 1.1 to 1.3, and since 1.4; -1: none
     _row("rocm_mm_util", "percent", float, "use of the video engines"): (20, -1),
-    _row("rocm_temp_vrgfx", "degC", float, "temperature of the engine's voltage regulator"): (10, -1),
-    _row("rocm_temp_vrsoc", "degC", float, "temperature of the SoC's voltage regulator"): (12, 8),
-    _row("rocm_temp_vrmem", "degC", float, "temperature of the memory's voltage regulator"): (14, -1),
+    _row("rocm_temp_vrgfx", "degC", float, "temperature of the engine's regulator"): (10, -1),
+    _row("rocm_temp_vrsoc", "degC", float, "temperature of the SoC's regulator"): (12, 8),
+    _row("rocm_temp_vrmem", "degC", float, "temperature of the memory's regulator"): (14, -1),
     _row("rocm_soc_clock", "MHz", float, "clock of the rest of the chip"): (42, -1),
     _row("rocm_v0_clock", "MHz", float, "clock of the first video engine"): (46, -1),
     _row("rocm_d0_clock", "MHz", float, "clock of the first decoder"): (48, -1),

@@ -64,7 +64,13 @@ METRICS = (
     _row("nv_fb_mem_used", "MByte", float, "memory allocated to programs", part="mig"),
     _row("nv_fb_mem_reserved", "MByte", float, "memory reserved by the driver", part="mig"),
     _row("nv_bar1_mem_total", "MByte", float, "memory reachable over the bus (BAR1)", part="mig"),
-    _row("nv_bar1_mem_used", "MByte", float, "mapped part of the memory reachable over the bus (BAR1)", part="mig"),
+    _row(
+        "nv_bar1_mem_used",
+        "MByte",
+        float,
+        "mapped part of the memory reachable over the bus (BAR1)",
+        part="mig",
+    ),
     _row("nv_temp", "degC", float, "temperature"),
     _row("nv_fan", "percent", float, "intended fan speed"),
     _row("nv_power_usage", "W", float, "power drawn"),
@@ -81,8 +87,15 @@ METRICS = (
     _row("nv_ecc_mode", "", int, "1 if ECC is enabled, otherwise 0"),
     _row("nv_ecc_uncorrected_error", "", int, "uncorrectable errors over the GPU's lifetime"),
     _row("nv_ecc_corrected_error", "", int, "corrected errors over the GPU's lifetime"),
-    _row("nv_ecc_volatile_uncorrected_error", "", int, "uncorrectable errors since the driver was loaded"),
-    _row("nv_ecc_volatile_corrected_error", "", int, "corrected errors since the driver was loaded"),
+    _row(
+        "nv_ecc_volatile_uncorrected_error",
+        "",
+        int,
+        "uncorrectable errors since the driver was loaded",
+    ),
+    _row(
+        "nv_ecc_volatile_corrected_error", "", int, "corrected errors since the driver was loaded"
+    ),
     _row("nv_throttle_reasons", "", int, "why clocks are lowered, as bits of NVML"),
     _row("nv_remapped_rows_corrected", "", int, "rows remapped after correctable errors"),
     _row("nv_remapped_rows_uncorrected", "", int, "rows remapped after uncorrectable errors"),

@@ -31,7 +31,9 @@ METRICS = (
         for name, (_, meaning) in _BY_NAME.items()
     ),
     Metric("nv_xid_errors", "", int, "critical errors (Xid) since the publisher started", _GPU),
-    Metric("nv_last_xid", "", int, "number of the last critical error (Xid), if there was one", _GPU),
+    Metric(
+        "nv_last_xid", "", int, "number of the last critical error (Xid), if there was one", _GPU
+    ),
 )
 
 _MAX_EVENTS = 1000  # read in one sample

@@ -103,7 +103,7 @@ def _times(lines: Sequence[bytes]) -> list[int]:
     return [line.time for line in found if line.time is not None]
 
 
-@fault("the broker away for an hour, a hundred times as fast; SIGKILL of the publisher meanwhile")
+@fault("the broker down for an hour, a hundred times as fast; SIGKILL of the publisher meanwhile")
 async def broker_away(directory: Path, rounds: int) -> Account:
     """The spool keeps samples in order, and the next publisher sends them."""
     async with Lab(directory).open() as lab:

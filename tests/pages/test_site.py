@@ -14,7 +14,7 @@ from tests.paths import ROOT
 def test_site_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     """Nor names a directory of the build machine.
 
-    No link is broken, no heading skipped, and every page is in ``docs/index.md``.
+    No link is broken, no heading skipped, and every page is in ``docs/README.md``.
     """
     out = tmp_path / "html"
     words = f"-b html --fail-on-warning --keep-going --quiet -c docs -d {tmp_path / 'doctrees'}"
@@ -26,7 +26,10 @@ def test_site_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert "docs/index.html" in (out / "index.html").read_text()
+    assert "docs/README.html" in (out / "index.html").read_text()
+    contents = (out / "docs/README.html").read_text(encoding="utf-8")
+    assert 'href="collectors/storage/disk.html"' in contents
+    assert 'href="../CONTRIBUTING.html"' in contents
     pages = list(out.rglob("*.html"))
     assert len(pages) > 60
     for page in pages:

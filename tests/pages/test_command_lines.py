@@ -181,7 +181,7 @@ class Sandbox:
         self.run("bridge", "bridges/parquet.toml", "--for", "4s", sink=str(self.parquet_files))
 
     def run(self, *words: str, code: int = 0, sink: str = "") -> str:
-        """Run a command; fail with its output if it ends with another code."""
+        """Run a command and return its output; fail with it if the command ends otherwise."""
         extra = {"CCPIPE_SINK__DIR": sink} if sink else {}
         done = subprocess.run(
             [sys.executable, "-m", "ccpipe", *self._expand(words)],
@@ -195,7 +195,7 @@ class Sandbox:
         )
         assert done.returncode == code, f"{words}: {done.returncode}\n{done.stderr[-3000:]}"
         assert "Traceback" not in done.stderr
-        return done.stdout
+        return done.stdout + done.stderr
 
     def _expand(self, words: Sequence[str]) -> Iterator[str]:
         for word in words:

@@ -151,6 +151,8 @@ def _option(field: msgspec.structs.FieldInfo, meaning: str) -> PluginOption:
         default = field.default_factory()
     missing = default is msgspec.NODEFAULT
     value = None if missing else plain(default)
+    if isinstance(default, Duration) and not default:
+        value = 0  # as a recipe has it, not 0.0
     kind = type_name(field.type)
     return PluginOption(field.encode_name, kind, value, required=missing, meaning=meaning)
 

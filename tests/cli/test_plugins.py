@@ -22,6 +22,7 @@ class Example:
         *,
         url: str,
         age: Duration = Duration(90),
+        pause: Duration = Duration(0),
         maximum: Size | None = None,
         mode: Literal["a", "b"] = "a",
         tags: dict[str, list[int]] = {},  # noqa: B006 - a default as plug-ins write it
@@ -34,7 +35,7 @@ class Example:
         url
             Address of the store, such as
             ``http://db``.
-        age, maximum
+        age, pause, maximum
             Limits.
 
         Raises
@@ -93,6 +94,7 @@ def test_plugins_shows_types_of_options_in_toml_terms() -> None:
     assert [(o.name, o.type, o.default, o.required) for o in part.options] == [
         ("url", "text", None, True),
         ("age", "duration", "90s", False),
+        ("pause", "duration", 0, False),
         ("maximum", "size", None, False),
         ("mode", "one of `a`, `b`", "a", False),
         ("tags", "table: list of integer by name", {}, False),
@@ -104,7 +106,7 @@ def test_plugins_takes_meanings_from_parameters_of_docstrings() -> None:
     part = plugins.read("sinks", offered(f"{__name__}:Example"))
     assert part.help == "Keeps nothing."
     assert [option.meaning for option in part.options] == [
-        "Address of the store, such as `http://db`.", "Limits.", "Limits.", "", ""
+        "Address of the store, such as `http://db`.", "Limits.", "Limits.", "Limits.", "", ""
     ]  # fmt: skip
 
 

@@ -38,7 +38,7 @@ class Temperature:
     Parameters
     ----------
     exclude
-        Sensors to exclude, as shell patterns; those of cores are numerous and slow.
+        Sensors to exclude, as shell patterns; cores have many sensors, which are slow to read.
     limits
         Report the sensors' maximum and critical temperatures as well.
     root

@@ -1,7 +1,7 @@
 """The processes that use the most CPU time: ``/proc/<pid>/stat``.
 
-Disabled unless ``enabled = true``, because the values are strings: the names of the programs, up to
-15 bytes long, and those of kernel threads. The specification has only numbers; stores of numbers
+Disabled unless ``enabled = true``, because the values are strings: the names of programs and kernel
+threads, up to 15 bytes long. The specification has only numbers; stores of numbers
 need the rule ``select`` with ``numeric = true``, otherwise these metrics become dead letters.
 
 ``topproc1`` is the process that used the most CPU time since the last sample, including its child

@@ -232,7 +232,7 @@ def measure_index(directory: Path, records: int) -> None:
     """Index many records, and look jobs up."""
     file, index = directory / "accounting", directory / "index"
     write_accounting(file, records)
-    build = cost(ccpipe("index", file, "--to", index))
+    build = cost(ccpipe("index", file, "--dir", index))
     size = sum(part.stat().st_size for part in index.iterdir())
     dice = random.Random(2)
     jobs = [1000 + dice.randrange(records // 3) for _ in range(5)]

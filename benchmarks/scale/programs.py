@@ -228,10 +228,10 @@ class Load(NamedTuple):
     def command(self, report: Path, seed: int) -> list[str]:
         """Return the command line that publishes it."""
         extra = ["--sonar", "10s"] if self.sonar else []
-        extra += ["--start", self.start] if self.start else []
+        extra += ["--since", self.start] if self.start else []
         return ccpipe(
             "simulate", "--nodes", str(self.nodes), "--metrics", str(self.metrics),
-            "--for", f"{10 * self.samples}s", "--speed", self.speed, "--failures", "0",
+            "--duration", f"{10 * self.samples}s", "--speed", self.speed, "--failures", "0",
             "--seed", str(seed), "--report", str(report), *extra,
         )  # fmt: skip
 

@@ -63,7 +63,7 @@ def init(
     """
     cluster = where.site().cluster
     names = {
-        "node": [name for text in node or () for name in expand_nodes(text)],
+        "node": expand_nodes(node),
         "bridge": bridge or ["bridge"],
         "operator": operator or ["operator"],
         "viewer": viewer or ["viewer"],

@@ -5,7 +5,6 @@ import itertools
 import sys
 import time
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,7 +13,7 @@ from cyclopts import Parameter
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.subjects import Subjects
-from ccpipe.cli.console.options import SiteOptions, seconds
+from ccpipe.cli.console.options import DURATION, Since, SiteOptions, point_in_time, seconds
 from ccpipe.errors import CreateError, UsageError
 from ccpipe.pipeline import wait_for_event
 from ccpipe.process.signals import stop_signals
@@ -36,8 +35,8 @@ async def simulate(
     hwthreads: int = 64,
     gpus: int = 0,
     interval: str = "10s",
-    for_: Annotated[str | None, Parameter(name="--for")] = None,
-    start: str | None = None,
+    duration: Annotated[str | None, DURATION] = None,
+    since: Since = None,
     speed: str = "1",
     seed: int = 1,
     sonar: str | None = None,
@@ -58,9 +57,9 @@ async def simulate(
     speed other than 1, timestamps end now.
 
     Examples:
-      ccpipe simulate --nodes 1000 --gpus 4 --for 10m
-      ccpipe simulate --nodes 200 --for 24h --speed max --sonar 60s
-      ccpipe simulate --nodes 10 --for 1m --dry-run --late 0.1 > made.line
+      ccpipe simulate --nodes 1000 --gpus 4 --duration 10m
+      ccpipe simulate --nodes 200 --duration 24h --speed max --sonar 60s
+      ccpipe simulate --nodes 10 --duration 1m --dry-run --late 0.1 > made.line
 
     Parameters
     ----------
@@ -74,9 +73,9 @@ async def simulate(
         GPUs per node.
     interval
         Time between samples.
-    for_
+    duration
         Simulated time to publish, such as 10m; default: until interrupted.
-    start
+    since
         Timestamp of the first sample, such as 2026-11-01T00:00:00Z; default: see above.
     speed
         Speed relative to real time, such as 60; max for as fast as possible.
@@ -101,7 +100,7 @@ async def simulate(
     """
     site = where.site()
     pace = _pace(speed)
-    wanted = seconds(for_, "--for")
+    wanted = seconds(duration, "--duration")
     shape = SimulationOptions(
         nodes=_positive(nodes, "--nodes"),
         metrics=_positive(metrics, "--metrics"),
@@ -121,9 +120,9 @@ async def simulate(
     if report and dry_run:
         raise UsageError("--report: a dry run publishes nothing")
     if pace != 1 and wanted is None:
-        raise UsageError("--speed needs --for")
+        raise UsageError("--speed needs --duration")
     ago = round(wanted * SECOND) if wanted and pace != 1 else 0
-    first = _time(start, "--start") if start else time.time_ns() - ago
+    first = _whole_seconds(since) if since else time.time_ns() - ago
     cluster = SimulatedCluster(shape, Subjects.of(site), start=first, seed=seed)
     samples = None if wanted is None else max(1, round(wanted * SECOND / shape.interval))
     clock = SampleClock(shape.interval, pace)
@@ -245,12 +244,8 @@ def _positive(number: int, flag: str) -> int:
     return number
 
 
-def _time(text: str, flag: str) -> int:
-    try:
-        return round(datetime.fromisoformat(text).timestamp()) * SECOND
-    except (ValueError, OverflowError):
-        example = "expected e.g. 2026-11-01T00:00:00Z"
-        raise UsageError(f"{flag}: not a time: {text!r} ({example})") from None
+def _whole_seconds(since: str) -> int:
+    return round(point_in_time(since, "--since") / SECOND) * SECOND
 
 
 def _nanoseconds(text: str, flag: str) -> int:

@@ -69,13 +69,13 @@ class Checkable(Protocol):
 
 async def validate(
     *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
-    format_: Annotated[
-        Literal["auto", "line", "sonar", "gridengine"], Parameter(name="--format")
+    from_: Annotated[
+        Literal["auto", "line", "sonar", "gridengine"], Parameter(name="--from")
     ] = "auto",
     strict: bool = False,
     dialect: Dialect = "cc",
     lenient: Lenient = False,
-    profile: Literal["auto", "spec", "sonar"] = "auto",
+    sonar_profile: ReadProfile = "auto",
     connect: On = True,
     timeout: str = "10s",
     output: Annotated[Literal["text", "json"], Parameter(alias="-o")] = "text",
@@ -92,20 +92,20 @@ async def validate(
     Examples:
       ccpipe validate bridges/*.toml --no-connect
       ccpipe validate /etc/ccpipe/ccpipe.toml --timeout 3s
-      ccpipe validate --strict --format sonar -o json 0+sample-c1.json | jq .rule
+      ccpipe validate --strict --from sonar -o json 0+sample-c1.json | jq .rule
 
     Parameters
     ----------
     files
         TOML files or names of recipes, and data files ending in .lp, .line or
         .txt, compressed or not.
-    format_
+    from_
         Format of data files; auto uses the suffix. - reads standard input.
     strict
         Check each message or envelope against all rules of the specification.
     dialect
         Dialect of the line protocol: ClusterCockpit's or InfluxDB's.
-    profile
+    sonar_profile
         Encoding of Sonar JSON: as specified, as Sonar writes it, or detected from the producer.
     connect
         Test connections to stores and brokers.
@@ -123,11 +123,11 @@ async def validate(
         check = _Check(path, where, limit, output)
         try:
             path = check.path = find_recipe(path)  # noqa: PLW2901 - a name becomes a path
-            if format_ == "sonar":
-                check.envelopes(profile, strict=strict)
-            elif format_ == "gridengine":
+            if from_ == "sonar":
+                check.envelopes(sonar_profile, strict=strict)
+            elif from_ == "gridengine":
                 check.accounting()
-            elif format_ == "line" or is_data(path):
+            elif from_ == "line" or is_data(path):
                 check.data(read, strict=strict)
             elif RECIPE_KEYS.isdisjoint(read_toml(path)):
                 await check.configuration()
@@ -151,7 +151,7 @@ def is_data(path: Path) -> bool:
         if path.is_dir():
             raise MissingInputError(f"{path}: is a directory")
         known = ", ".join(sorted(LINE_SUFFIXES))
-        raise UsageError(f"{path}: unknown suffix (expected .toml, {known}); use --format for data")
+        raise UsageError(f"{path}: unknown suffix (expected .toml, {known}); use --from for data")
     return suffix in LINE_SUFFIXES
 
 

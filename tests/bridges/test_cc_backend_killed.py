@@ -282,7 +282,7 @@ def simulate(hours: int, server: str) -> int:
     start = datetime.fromtimestamp(time.time() - 3600 * hours, UTC).isoformat()
     run = (
         "simulate", "--cluster", CLUSTER, "--nodes", "8", "--gpus", "2", "--metrics", "12",
-        "--for", "30m", "--interval", "60s", "--speed", "max", "--start", start,
+        "--duration", "30m", "--interval", "60s", "--speed", "max", "--since", start,
         "--failures", "0",
     )  # fmt: skip
     lines = decode(ccpipe(*run, "--dry-run").out.encode())

@@ -36,7 +36,7 @@ from tests.cli.command import ccpipe
             "--interval: not an interval: 'soon' (expected e.g. 500ms, 10s, 5m)",
         ),
         ("publish --interval 0", "--interval: not an interval: 0.0"),
-        ("tail --last soon", "--last: not a duration: 'soon' (expected e.g. 500ms, 10s, 5m)"),
+        ("tail --since soon", "--since: not a time: 'soon' (expected e.g. 14:30, 2025-02-20, "),
         ("up --dir= --for 1s", "empty path; use . for the current directory"),
         ("publish --once --config=", "empty path; use . for the current directory"),
         ("up --sync soon", "--sync: not a duration: 'soon' (expected e.g. 500ms, 10s, 5m)"),

@@ -76,7 +76,7 @@ async def test_backfill_reads_postgres(server: Server, tmp_path: Path) -> None: 
     secret.write_text(server.secret.read_text())
     done = ccpipe(
         "backfill", server.url(database), "--from", "postgres", "--to", recipe(tmp_path),
-        "--password-file", secret,
+        "--database-password-file", secret,
     )  # fmt: skip
     assert done.code == 0, done.err
     assert written(tmp_path) == Counter(map(repr, MESSAGES))
@@ -87,7 +87,7 @@ async def test_backfill_selects_times_and_nodes(tmp_path: Path) -> None:
     directory = await parquet_files(tmp_path)
     done = ccpipe(
         "backfill", directory, "--from", "parquet", "--to", recipe(tmp_path), "--node", "n[0-1]",
-        "--start", "2025-02-20T12:01:00+00:00", "--end", "2025-02-20T12:04:00+00:00",
+        "--since", "2025-02-20T12:01:00+00:00", "--until", "2025-02-20T12:04:00+00:00",
     )  # fmt: skip
     assert done.code == 0, done.err
     assert written(tmp_path) == Counter(map(repr, [MESSAGES[1], MESSAGES[3]]))
@@ -157,8 +157,8 @@ async def test_backfill_reads_output_of_file_sink(tmp_path: Path, form: Format) 
     assert written(tmp_path) == Counter(map(repr, messages))
     checkpoint = tmp_path / "checkpoint"
     again = ccpipe(
-        "backfill", tmp_path / "a.txt", *arguments, "--format", form, "--node", "n[0-1]",
-        "--start", "2025-02-20T12:01:00+00:00", "--checkpoint", checkpoint,
+        "backfill", tmp_path / "a.txt", "--from", form, "--to", recipe(tmp_path),
+        "--node", "n[0-1]", "--since", "2025-02-20T12:01:00+00:00", "--checkpoint", checkpoint,
         XDG_STATE_HOME=str(tmp_path),
     )  # fmt: skip
     assert again.code == 65, again.err
@@ -176,7 +176,7 @@ def test_backfill_selects_times_and_nodes_of_files(tmp_path: Path) -> None:
     done = ccpipe(
         "backfill", *paths, tmp_path / "c.lp", "--from", "file", "--to", recipe(tmp_path),
         "--node", "n[0-1]",
-        "--start", "2025-02-20T12:01:00+00:00", "--end", "2025-02-20T12:04:00+00:00",
+        "--since", "2025-02-20T12:01:00+00:00", "--until", "2025-02-20T12:04:00+00:00",
     )  # fmt: skip
     assert done.code == 0, done.err
     assert written(tmp_path) == Counter(map(repr, [MESSAGES[1], MESSAGES[3]]))

@@ -24,8 +24,8 @@ LINES = [
     ("ccpipe convert --from=gr", "ccpipe convert --from=gridengine"),
     ("ccpipe validate some-", "ccpipe validate some-lines.lp"),
     ("ccpipe acct sacct --clus", "ccpipe acct sacct --cluster"),
-    ("ccpipe acct sacct -u x --jobs --clus", "ccpipe acct sacct -u x --jobs --cluster"),
-    ("ccpipe acct some-lines.lp -o csv --own", "ccpipe acct some-lines.lp -o csv --owner"),
+    ("ccpipe acct sacct -u x --list --clus", "ccpipe acct sacct -u x --list --cluster"),
+    ("ccpipe acct some-lines.lp -o csv --proj", "ccpipe acct some-lines.lp -o csv --project"),
 ]
 """Text typed before Tab, and the line after it."""
 PROMPT = "READY> "

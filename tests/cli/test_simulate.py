@@ -21,7 +21,7 @@ async def run(*arguments: object) -> Ended:
 async def test_simulate_dry_run_prints_lines() -> None:
     """As many as nodes, metrics and samples give; events of nodes and jobs, which all end."""
     code, printed, _ = await run(
-        "--nodes", "4", "--metrics", "5", "--for", "1m", "--speed", "max", "--dry-run",
+        "--nodes", "4", "--metrics", "5", "--duration", "1m", "--speed", "max", "--dry-run",
         "--failures", "0",
     )  # fmt: skip
     assert code == 0
@@ -36,8 +36,8 @@ async def test_simulate_dry_run_prints_lines() -> None:
 async def test_simulate_begins_at_given_time() -> None:
     """With the first sample."""
     code, printed, _ = await run(
-        "--nodes", "1", "--metrics", "1", "--for", "20s", "--speed", "max", "--dry-run",
-        "--failures", "0", "--start", "2026-11-01T00:00:05Z",
+        "--nodes", "1", "--metrics", "1", "--duration", "20s", "--speed", "max", "--dry-run",
+        "--failures", "0", "--since", "2026-11-01T00:00:05Z",
     )  # fmt: skip
     assert code == 0
     times = sorted(
@@ -49,7 +49,7 @@ async def test_simulate_begins_at_given_time() -> None:
 async def test_simulate_prints_sonar_envelopes() -> None:
     """One JSON object a line."""
     code, printed, _ = await run(
-        "--nodes", "3", "--for", "2m", "--speed", "max", "--sonar", "60s", "--dry-run",
+        "--nodes", "3", "--duration", "2m", "--speed", "max", "--sonar", "60s", "--dry-run",
         "-o", "sonar", "--failures", "0",
     )  # fmt: skip
     assert code == 0
@@ -60,7 +60,7 @@ async def test_simulate_prints_sonar_envelopes() -> None:
 async def test_simulate_summary_equals_stored_messages(nats_server: NatsServer) -> None:
     """The command ends when everything is stored."""
     code, printed, errors = await run(
-        "--nodes", "20", "--metrics", "10", "--for", "1m", "--speed", "max", "--failures", "0",
+        "--nodes", "20", "--metrics", "10", "--duration", "1m", "--speed", "max", "--failures", "0",
         "--server", nats_server.url,
     )  # fmt: skip
     assert (code, printed) == (0, "")
@@ -73,7 +73,7 @@ async def test_simulate_report_has_time_of_each_message(
     """For each message that the broker has acknowledged."""
     path = tmp_path / "report.json"
     code, _, _ = await run(
-        "--nodes", "7", "--metrics", "3", "--for", "30s", "--speed", "max", "--failures", "0",
+        "--nodes", "7", "--metrics", "3", "--duration", "30s", "--speed", "max", "--failures", "0",
         "--server", nats_server.url, "--report", path,
     )  # fmt: skip
     report = json.loads(path.read_text())
@@ -87,7 +87,16 @@ async def test_simulate_report_has_time_of_each_message(
 
 async def test_simulate_rejects_unwritable_report(nats_server: NatsServer) -> None:
     """Exit code 73; a dry run has no report, 64."""
-    some = ("--nodes", "1", "--for", "10s", "--speed", "max", "--report", "/nowhere/report.json")
+    some = (
+        "--nodes",
+        "1",
+        "--duration",
+        "10s",
+        "--speed",
+        "max",
+        "--report",
+        "/nowhere/report.json",
+    )
     code, _, errors = await run(*some, "--server", nats_server.url)
     assert code == 73
     assert "--report: /nowhere/report.json" in errors
@@ -111,10 +120,10 @@ async def test_simulate_prints_summary_after_ctrl_c(nats_server: NatsServer) -> 
     [
         (["--nodes", "0"], "--nodes"),
         (["--speed", "fast"], "--speed"),
-        (["--speed", "60"], "--for"),
+        (["--speed", "60"], "--duration"),
         (["--interval", "0.1s"], "--interval"),
         (["--sonar", "15s"], "--sonar"),
-        (["--start", "yesterday"], "--start"),
+        (["--since", "yesterday"], "--since"),
     ],
 )
 async def test_simulate_rejects_wrong_options(arguments: list[str], expected: str) -> None:

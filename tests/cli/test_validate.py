@@ -125,9 +125,9 @@ def test_validate_checks_all_files_and_worst_decides() -> None:
 
 
 def test_validate_reads_any_file_as_data_with_format() -> None:
-    """--format line needs no suffix."""
+    """--from line needs no suffix."""
     write("x.bin", GOOD_LINES)
-    shown = ccpipe("validate", "--format", "line", "-", "x.bin", stdin=BAD_LINES)
+    shown = ccpipe("validate", "--from", "line", "-", "x.bin", stdin=BAD_LINES)
     assert shown.code == 65
     assert shown.out.splitlines()[-1] == "OK   x.bin, line protocol, values 1, rejected 0"
 

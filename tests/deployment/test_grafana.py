@@ -53,7 +53,7 @@ MINUTE = 60 * 10**9
 def made() -> list[Message]:
     # fmt: off
     done = ccpipe("simulate", "--dry-run", "--cluster", "fritz", "--nodes", "2", "--metrics", "500",
-                  "--hwthreads", "2", "--gpus", "1", "--for", "30m", "--interval", "60s",
+                  "--hwthreads", "2", "--gpus", "1", "--duration", "30m", "--interval", "60s",
                   "--speed", "max", "--failures", "0")
     # fmt: on
     assert done.code == 0, done.err

@@ -136,11 +136,12 @@ def why_not(line: str) -> str | None:
 
 def with_short_duration(words: Sequence[str]) -> list[str]:
     name, found = words[0], [*words]
+    flag = "--duration" if name == "simulate" else "--for"
     if name in SHORTER and "--once" not in words:
-        if "--for" in found:
-            found[found.index("--for") + 1] = SHORTER[name]
-        elif "--no-follow" not in found:
-            found += ["--for", SHORTER[name]]
+        if flag in found:
+            found[found.index(flag) + 1] = SHORTER[name]
+        elif not {"--no-follow", "--until"} & {*found}:
+            found += [flag, SHORTER[name]]
     more = [] if "--dry-run" in found and name == "bridge" else MORE.get(name, ())
     at = found.index("--") if "--" in found else len(found)
     return [*found[:at], *more, *found[at:]]
@@ -171,7 +172,7 @@ class Sandbox:
             (directory / name).write_text("#!/bin/sh\nexit 0\n")
             (directory / name).chmod(0o755)
         self.run("streams", "apply")
-        self.run("simulate", "--nodes", "3", "--gpus", "1", "--for", "3s", "--speed", "max")
+        self.run("simulate", "--nodes", "3", "--gpus", "1", "--duration", "3s", "--speed", "max")
         self.store()
         self.parquet_files.parent.mkdir(parents=True, exist_ok=True)
         (directory / "parquet").symlink_to(self.parquet_files)

@@ -105,7 +105,7 @@ class Daemon:
             "setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--no-new-privs",
             f"--bounding-set=-all,{granted}", f"--inh-caps=-all,{granted}",
             f"--ambient-caps=-all,{granted}", sys.executable, "-m", "ccpipe", "step", "--daemon",
-            "-o", "json", "--report", str(self.report), "--profile", str(self.profiles),
+            "-o", "json", "--out", str(self.report), "--hdf5", str(self.profiles),
             "--publish", "--server", self.server.url, "--cluster", "fox.test",
             "--series", "task", *options,
         ]  # fmt: skip
@@ -355,8 +355,8 @@ def test_suspended_step_is_not_sampled(cluster: Cluster, tmp_path: Path) -> None
 @pytest.mark.parametrize("cluster", [LINUX], indirect=True)
 def test_step_takes_ids_from_slurm_within_job(cluster: Cluster, tmp_path: Path) -> None:
     command = (
-        f"{sys.executable} -m ccpipe step -o json --report {tmp_path}/$SLURM_PROCID.json "
-        f"--profile $([ $SLURM_PROCID = 1 ] && echo {tmp_path} || echo {tmp_path}/other.h5) "
+        f"{sys.executable} -m ccpipe step -o json --out {tmp_path}/$SLURM_PROCID.json "
+        f"--hdf5 $([ $SLURM_PROCID = 1 ] && echo {tmp_path} || echo {tmp_path}/other.h5) "
         "-- sleep 2"
     )
     job = cluster.submit(

@@ -170,7 +170,7 @@ def check_efficiency(cluster: Cluster, path: Path) -> None:
     seff rounds CPU time to whole seconds. It uses the largest task's memory for all tasks, which
     is correct for steps of one task.
     """
-    shown = ccpipe("acct", "sacct", path, "--jobs", "-o", "json", "--zone", "UTC")
+    shown = ccpipe("acct", "sacct", path, "--list", "-o", "json", "--zone", "UTC")
     states = {"COMPLETED", "FAILED"}
     found = {
         str(row["JobIDRaw"]): row

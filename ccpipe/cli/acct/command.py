@@ -4,6 +4,7 @@ import grp
 import itertools
 import re
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,9 @@ from ccpipe.accounting.files import FileBlock, Files, default_files, read_record
 from ccpipe.cli.acct import qacct
 from ccpipe.cli.acct.slurm import sacct
 from ccpipe.cli.acct.table import (
-    LIMIT,
     NOT_FOUND,
     ROWS,
+    SECOND,
     Index,
     Row,
     Several,
@@ -27,6 +28,7 @@ from ccpipe.cli.acct.table import (
     clean,
     local_time,
 )
+from ccpipe.cli.console.options import NODES, Since, Until, expand_patterns
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats.gridengine import Accounting
 from ccpipe.terminal import note, printable
@@ -43,16 +45,50 @@ Key = Literal[
 ]  # fmt: skip
 
 
+LIMIT = 2**63
+"""Bound of 64-bit integers."""
+
+DAY = 86400 * SECOND
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class GridEngineTimes(TimeLimits):
+    """Filters by time, with the short names of qacct."""
+
+    since: Annotated[Since, Parameter(alias="-b")] = None
+    """Earliest start time: [[CC]YY]MMDDhhmm[.SS], 2026-11-20T10:00, or 7d for the last seven
+    days."""
+
+    until: Annotated[Until, Parameter(alias="-e")] = None
+    """Latest start time."""
+
+    days: Annotated[int | None, Parameter(alias="-d")] = None
+    """Number of days after --since, or before --until or now."""
+
+    def bounds(self) -> tuple[int | None, int | None]:
+        first, last = super().bounds()
+        if self.days is not None and self.days < 0:
+            raise UsageError(f"--days {self.days}: must not be negative")
+        if self.days is not None and (first is None or last is None):
+            if first is not None:
+                last = first + self.days * DAY
+            else:
+                first = (int(time.time()) * SECOND if last is None else last) - self.days * DAY
+        limits = [None if t is None else max(-LIMIT, min(t, LIMIT - 1)) for t in (first, last)]
+        return limits[0], limits[1]
+
+
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Filters:
     """Filters. A repeated option matches any of its values; * and ? are wildcards."""
 
-    owner: Annotated[Several, Parameter(alias="-u")] = ()
-    """Only jobs of these owners."""
+    user: Annotated[Several, Parameter(alias="-u")] = ()
+    """Only jobs of these users."""
 
     group: Annotated[Several, Parameter(alias="-g")] = ()
-    """Only jobs of owners in these Unix groups, by name or number."""
+    """Only jobs of users in these Unix groups, by name or number."""
 
     project: Annotated[Several, Parameter(alias="-P")] = ()
     """Only jobs of these projects; NONE selects jobs without one."""
@@ -66,8 +102,8 @@ class Filters:
     queue: Annotated[Several, Parameter(alias="-q")] = ()
     """Only jobs in these cluster queues or queue instances (queue@host)."""
 
-    host: Several = ()
-    """Only jobs on these execution hosts, with or without domain."""
+    node: Annotated[Several, NODES, Parameter(alias="-N")] = ()
+    """Only jobs on these nodes, with or without domain: a list such as n[01-04], or patterns."""
 
     pe: Several = ()
     """Only jobs in these parallel environments; NONE selects jobs without one."""
@@ -84,7 +120,7 @@ class Filters:
     task: Annotated[Several, Parameter(alias="-t")] = ()
     """Only these array tasks: n[-m[:s]]."""
 
-    times: TimeLimits = TimeLimits()
+    times: GridEngineTimes = GridEngineTimes()
 
     masters: Annotated[bool, Parameter(alias="-m")] = False
     """Exclude the tasks of parallel jobs."""
@@ -94,7 +130,7 @@ class Filters:
 
         begin, end = self.times.bounds()
         texts = {
-            "owner": self.owner,
+            "owner": self.user,
             "group": tuple(map(group_name, self.group)),
             "project": self.project,
             "department": self.department,
@@ -111,14 +147,14 @@ class Filters:
                 for column, wanted in numbers.items()
                 if wanted
             },
-            hosts=self.host,
+            hosts=tuple(expand_patterns(self.node)),
             queues=self.queue,
             jobs=tuple(_whole(job, "--job") for job in self.job if _is_number(job)),
             names=tuple(job for job in self.job if not _is_number(job)),
             tasks=tuple(tasks for text in self.task for tasks in task_ranges(text)),
             begin=begin,
             end=end,
-            by_end=self.times.by_end,
+            by_end=self.times.ended,
             masters=self.masters,
         )
 
@@ -169,9 +205,9 @@ class GridEngineTable(TableOptions):
 
     def check(self) -> None:
         super().check()
-        own_layout = self.output != "table" or self.top is not None or self.sort
+        own_layout = self.output != "table" or self.count is not None or self.sort
         if self.qacct and (own_layout or self.percentiles):
-            raise UsageError("--qacct excludes -o, --top, --sort and --percentiles")
+            raise UsageError("--qacct excludes -o, --count, --sort and --percentiles")
         if self.qacct and (unknown := [name for name in self.by if name not in qacct.TITLES]):
             raise UsageError(f"--by {unknown[0]}: qacct has no such column; omit --qacct")
 
@@ -192,7 +228,7 @@ def sums(
     this command. For Slurm jobs see ccpipe acct sacct --help.
 
     Examples:
-      ccpipe acct accounting* --by owner --top 10
+      ccpipe acct accounting* --by owner --count 10
       ccpipe acct -f accounting -j 4711 -o json | jq .CPU
       ccpipe acct accounting --qacct --by owner -q 'all.q@node0*'
 
@@ -211,7 +247,7 @@ def sums(
             several = "--percentiles 50 --percentiles 95"
             raise UsageError(f"no file {path}; several percentiles are written {several}")
     selection = filters.selection()
-    is_list = show.jobs or (filters.job and not show.by)
+    is_list = show.list_ or (filters.job and not show.by)
     if index and not is_list:
         raise UsageError("--index finds jobs by number: `ccpipe acct -j NUMBER --index DIR`")
     reading = Files()
@@ -229,7 +265,10 @@ def sums(
 
 
 @acct.command
-def index(*files: Annotated[Path, Parameter(allow_leading_hyphen=True)], to: Path) -> None:
+def index(
+    *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
+    dir_: Annotated[Path, Parameter(name="--dir")],
+) -> None:
     """Index accounting files to find one job among millions quickly.
 
     The files are Grid Engine's, or the output of `sacct -P`. The directory gets one
@@ -238,15 +277,15 @@ def index(*files: Annotated[Path, Parameter(allow_leading_hyphen=True)], to: Pat
     files are copied into the index, because these files do not allow seeking.
 
     Examples:
-      ccpipe acct index /var/lib/gridengine/default/common/accounting* --to ~/acct
+      ccpipe acct index /var/lib/gridengine/default/common/accounting* --dir ~/acct
       ccpipe acct -j 4711 --index ~/acct
-      ccpipe acct index sacct-2026-*.txt --to ~/acct
+      ccpipe acct index sacct-2026-*.txt --dir ~/acct
 
     Parameters
     ----------
     files
         Accounting files; default: those in $SGE_ROOT/$SGE_CELL/common.
-    to
+    dir_
         Directory for the index.
     """
     from ccpipe.accounting.index import gridengine, slurm
@@ -255,9 +294,9 @@ def index(*files: Annotated[Path, Parameter(allow_leading_hyphen=True)], to: Pat
     for path in files or default_files():
         try:
             if slurm.has_rows(path):
-                note(slurm.update(path, to))
+                note(slurm.update(path, dir_))
             else:
-                note(gridengine.update(path, to, reading))
+                note(gridengine.update(path, dir_, reading))
         except DataError as error:
             reading.report(str(error))
     reading.finish()
@@ -353,9 +392,9 @@ def _single_values(filters: Filters) -> dict[str, str | int]:
 
 def _filter_values(filters: Filters) -> dict[str, tuple[str, ...] | tuple[int, ...]]:
     filtered: dict[str, tuple[str, ...] | tuple[int, ...]] = {
-        "host": filters.host,
+        "host": filters.node,
         "group": tuple(map(group_name, filters.group)),
-        "owner": filters.owner,
+        "owner": filters.user,
         "project": filters.project,
         "department": filters.department,
         "pe": filters.pe,

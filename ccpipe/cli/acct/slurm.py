@@ -7,7 +7,7 @@ import os
 import pwd
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from fnmatch import fnmatchcase
@@ -30,6 +30,7 @@ from ccpipe.cli.acct.table import (
     TimeLimits,
     local_time,
 )
+from ccpipe.cli.console.options import NODES, expand_patterns
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats import nodelist
 from ccpipe.formats.files import open_stream
@@ -85,7 +86,7 @@ class SlurmFilters:
     state: Annotated[Several, Parameter(alias="-s")] = ()
     """Only jobs in these states, such as COMPLETED, or its code CD."""
 
-    nodelist: Annotated[Several, Parameter(alias="-N")] = ()
+    node: Annotated[Several, NODES, Parameter(alias="-N")] = ()
     """Only jobs with at least one of these nodes: a node list such as n[01-04], or patterns."""
 
     job: Annotated[Several, Parameter(alias="-j")] = ()
@@ -108,10 +109,10 @@ class SlurmFilters:
             checks.append(_is_owner("group", "gid", self.group, lambda n: grp.getgrgid(n).gr_name))
         if self.job:
             checks.append(lambda row: any(_is_job(row, wanted) for wanted in self.job))
-        if self.nodelist:
-            checks.append(_has_node(self.nodelist))
+        if self.node:
+            checks.append(_has_node(expand_patterns(self.node)))
         begin, end = self.times.bounds()
-        time = "end" if self.times.by_end else "start"
+        time = "end" if self.times.ended else "start"
         if begin is not None:
             checks.append(lambda row: (getattr(row, time) or 0) >= begin)
         if end is not None:
@@ -145,15 +146,7 @@ def _is_job(row: "SacctRow", wanted: str) -> bool:
     return fnmatchcase(row.job_name or "", wanted)
 
 
-def _has_node(patterns: tuple[str, ...]) -> Callable[["SacctRow"], bool]:
-    try:
-        names = {
-            name
-            for pattern in patterns
-            for name in ([pattern] if "*" in pattern else nodelist.expand(pattern))
-        }
-    except DataError as error:
-        raise UsageError(f"--nodelist: {error}") from None
+def _has_node(names: Sequence[str]) -> Callable[["SacctRow"], bool]:
     answers: dict[str, bool] = {}
 
     def has_node(row: "SacctRow") -> bool:
@@ -192,7 +185,7 @@ def sacct(
 
     Examples:
       sacct -aP -S 2026-11-01 -o ALL | ccpipe acct sacct --by account
-      ccpipe acct sacct jobs.txt.gz --by user --top 10 --sort efficiency
+      ccpipe acct sacct jobs.txt.gz --by user --count 10 --sort efficiency
       ccpipe acct sacct jobs.json -j 13 -o json
 
     Parameters
@@ -212,7 +205,7 @@ def sacct(
     else:
         found = _read(files or (Path("-"),), _zone(zone), reading)
     runs = filter(is_selected, found)
-    is_list = options.jobs or (bool(filters.job) and not options.by)
+    is_list = options.list_ or (bool(filters.job) and not options.by)
     count = LAYOUT.show_records(map(_record, runs), options) if is_list else _sum_up(runs, options)
     reading.finish()
     if not count and is_list:

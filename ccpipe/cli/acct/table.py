@@ -6,7 +6,6 @@ import io
 import itertools
 import re
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from cyclopts import Parameter
 
+from ccpipe.cli.console.options import Count, Since, Until, point_in_time
 from ccpipe.cli.console.output import print_table
 from ccpipe.errors import UsageError
 from ccpipe.terminal import note, plural, printable
@@ -25,7 +25,6 @@ if TYPE_CHECKING:  # it needs pyarrow
     from ccpipe.accounting.sums import GroupTotal
 
 SECOND = 10**9
-DAY = 86400 * SECOND
 
 Several = tuple[str, ...]
 Index = Annotated[
@@ -51,56 +50,36 @@ PERCENTILE = re.compile(r" P[0-9.]+$")
 class TimeLimits:
     """Filters by time, which reports of all schedulers have."""
 
-    begin: Annotated[str | None, Parameter(alias=("-b", "-S"))] = None
-    """Earliest start time, local: [[CC]YY]MMDDhhmm[.SS] or 2026-11-20T10:00."""
+    since: Annotated[Since, Parameter(alias="-S")] = None
+    """Earliest start time, such as 2026-11-20T10:00, or 7d for the last seven days."""
 
-    end: Annotated[str | None, Parameter(alias="-e")] = None
-    """Latest start time, in the same formats."""
+    until: Annotated[Until, Parameter(alias="-E")] = None
+    """Latest start time."""
 
-    days: Annotated[int | None, Parameter(alias="-d")] = None
-    """Number of days after --begin, or before --end or now."""
-
-    by_end: Annotated[bool, Parameter(alias="-E")] = False
-    """Apply --begin, --end and --days to end times instead of start times."""
+    ended: bool = False
+    """Apply the limits to end times instead of start times."""
 
     def bounds(self) -> tuple[int | None, int | None]:
         """Return the earliest and the latest time, in nanoseconds; raises UsageError."""
-        first = parse_time(self.begin, "--begin") if self.begin else None
-        last = parse_time(self.end, "--end") if self.end else None
-        if self.days is not None and self.days < 0:
-            raise UsageError(f"--days {self.days}: must not be negative")
-        if self.days is not None and (first is None or last is None):
-            if first is not None:
-                last = first + self.days * DAY
-            else:
-                first = (int(time.time()) * SECOND if last is None else last) - self.days * DAY
-        limits = [None if t is None else max(-LIMIT, min(t, LIMIT - 1)) for t in (first, last)]
-        return limits[0], limits[1]
-
-
-LIMIT = 2**63
-"""Bound of 64-bit integers."""
+        first = parse_time(self.since, "--since") if self.since else None
+        last = parse_time(self.until, "--until") if self.until else None
+        return first, last
 
 
 _QACCT_TIME = re.compile(r"((?:\d\d)?\d\d)?(\d\d)(\d\d)(\d\d)(\d\d)(?:\.(\d\d))?")
 
 
 def parse_time(text: str, flag: str) -> int:
-    """Parse a local time in qacct's format or ISO 8601; returns nanoseconds."""
-    try:
-        if found := _QACCT_TIME.fullmatch(text):
-            year, month, day, hour, minute, second = (int(n or 0) for n in found.groups())
-            if not found[1]:
-                year = datetime.now().year  # noqa: DTZ005 - local time is meant
-            elif len(found[1]) == 2:  # noqa: PLR2004 - YY
-                year += 2000 if year < 70 else 1900  # noqa: PLR2004 - as in the manual
-            timestamp = datetime(year, month, day, hour, minute, second)  # noqa: DTZ001
-        else:
-            timestamp = datetime.fromisoformat(text)
-        return int(timestamp.timestamp()) * SECOND
-    except (ValueError, OverflowError, OSError) as error:
-        form = "[[CC]YY]MMDDhhmm[.SS] or 2026-11-20T10:00"
-        raise UsageError(f"{flag} {text}: not a time such as {form}: {error}") from None
+    """Parse a time of ``point_in_time``, or a local one in qacct's format."""
+    found = _QACCT_TIME.fullmatch(text)
+    if not found:
+        return point_in_time(text, flag)
+    year, month, day, hour, minute, second = (int(n or 0) for n in found.groups())
+    if not found[1]:
+        year = datetime.now().year  # noqa: DTZ005 - local time is meant
+    elif len(found[1]) == 2:  # noqa: PLR2004 - YY
+        year += 2000 if year < 70 else 1900  # noqa: PLR2004 - as in the manual
+    return point_in_time(f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}", flag)
 
 
 @Parameter(name="*")
@@ -111,14 +90,14 @@ class TableOptions:
     by: tuple[str, ...] = ()
     """Group by this column; repeat the option for several columns."""
 
-    jobs: bool = False
+    list_: Annotated[bool, Parameter(name="--list")] = False
     """List jobs instead of summarizing them."""
 
-    top: int | None = None
+    count: Count = None
     """Show only this many rows, those with the highest values in --sort."""
 
     sort: str | None = None
-    """Column to sort by, highest values first; the default with --top is the CPU time."""
+    """Column to sort by, highest values first; the default with --count is the CPU time."""
 
     percentiles: tuple[float, ...] = ()
     """Add percentiles, such as 50 and 95, of wait time, elapsed time and memory."""
@@ -128,8 +107,8 @@ class TableOptions:
 
     def check(self) -> None:
         """Raise UsageError for options that are out of range."""
-        if self.top is not None and self.top < 1:
-            raise UsageError(f"--top {self.top}: must be at least 1")
+        if self.count is not None and self.count < 1:
+            raise UsageError(f"--count {self.count}: must be at least 1")
         if bad := [p for p in self.percentiles if not 0 <= p <= 100]:  # noqa: PLR2004
             raise UsageError(f"--percentiles {bad[0]:g}: must be between 0 and 100")
 
@@ -186,8 +165,8 @@ class TableLayout:
         return self._show(rows, options, self.hidden)
 
     def _show(self, rows: Iterable[Row], options: TableOptions, hidden: AbstractSet[str]) -> int:
-        if options.top is not None or options.sort is not None:
-            rows = best(rows, options.sort or self.cpu, options.top)
+        if options.count is not None or options.sort is not None:
+            rows = best(rows, options.sort or self.cpu, options.count)
         if options.output == "table":
             return _show_table(rows, hidden, self.cell)
         count = 0

@@ -5,9 +5,12 @@ docstrings the help. ``--help`` reads them too, so what loads the configuration 
 is used: it takes a third of the time of a help text.
 """
 
+import contextlib
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -23,24 +26,47 @@ if TYPE_CHECKING:
 On = Annotated[bool, Parameter(negative_bool="no-")]
 """A flag that is on unless ``--no-…`` turns it off; other flags have no negation."""
 
+DURATION = Parameter(metavar="DURATION")
+TIME = Parameter(metavar="TIME")
+URL = Parameter(metavar="URL")
+NODES = Parameter(metavar="NODES")
+
 ExitAfter = Annotated[
-    str | None, Parameter(name="--for", help="Exit after this time, such as 30s.")
+    str | None, DURATION, Parameter(name="--for", help="Exit after this time, such as 30s.")
 ]
+Since = Annotated[str | None, TIME]
+Until = Annotated[str | None, TIME]
 Lenient = Annotated[bool, Parameter(help="Accept known deviations from the grammar.")]
 Rate = Annotated[int, Parameter(help="Maximum lines per second; 0 for no limit.")]
+Count = Annotated[int | None, Parameter(alias="-n")]
 Nodes = Annotated[
-    list[str] | None, Parameter(help="Nodes or node lists such as f[01-88]; can be repeated.")
+    list[str] | None,
+    NODES,
+    Parameter(alias="-N", help="Nodes or node lists such as f[01-88]; can be repeated."),
 ]
 
 MAX_PORT = 65535
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def expand_nodes(text: str) -> list[str]:
-    """Return the names of a value of ``--node``; raises UsageError if it is not a node list."""
-    try:
-        return expand(text)
-    except DataError as error:
-        raise UsageError(f"--node {text}: {error}") from None
+def expand_nodes(texts: Iterable[str] | None) -> list[str]:
+    """Return the names of all values of ``--node``; raises UsageError for a bad node list."""
+    names: list[str] = []
+    for text in texts or ():
+        try:
+            names += expand(text)
+        except DataError as error:
+            raise UsageError(f"--node {text}: {error}") from None
+    return list(dict.fromkeys(names))
+
+
+def expand_patterns(texts: Iterable[str] | None) -> list[str]:
+    """Do the same for values that may also be patterns with ``*``, ``?`` or ``[abc]``."""
+    found: list[str] = []
+    for text in texts or ():
+        is_pattern = re.search(r"[*?]|\[[^]0-9]", text)
+        found += [text] if is_pattern else expand_nodes([text])
+    return found
 
 
 @Parameter(name="*")
@@ -166,6 +192,31 @@ def seconds(
         return float(to_struct(text, kind or Duration, flag))
     except ConfigError as error:
         raise UsageError(str(error)) from None
+
+
+def point_in_time(text: str, flag: str) -> int:
+    """Parse a time from a flag; returns nanoseconds since the epoch, or raises UsageError.
+
+    It is a date, a time of day or both, local unless it has an offset; a duration such as ``10m``
+    is that long ago.
+    """
+    from ccpipe.config import Duration, to_struct
+
+    today = datetime.now().astimezone().date().isoformat()
+    for form in (text, f"{today} {text}"):
+        try:
+            time = datetime.fromisoformat(form).astimezone(UTC)
+        except (ValueError, OverflowError, OSError):
+            continue
+        return (time - EPOCH) // timedelta(microseconds=1) * 1000
+    if text[-1:].isalpha():
+        with contextlib.suppress(ConfigError, OverflowError):
+            ago = timedelta(seconds=to_struct(text, Duration, flag))
+            return (datetime.now(UTC) - ago - EPOCH) // timedelta(microseconds=1) * 1000
+    raise UsageError(
+        f"{flag}: not a time: {text!r} (expected e.g. 14:30, 2025-02-20, "
+        "2025-02-20T14:30:00Z, or 10m for ten minutes ago)"
+    )
 
 
 def check_port(port: int | None, flag: str) -> None:

@@ -39,12 +39,12 @@ def convert(
     to_precision: Literal["auto", "s", "ms", "us", "ns"] = "auto",
     dialect: Dialect = "cc",
     lenient: bool = False,
-    profile: sonar.ReadProfile = "auto",
-    to_profile: sonar.WriteProfile = "spec",
+    sonar_profile: sonar.ReadProfile = "auto",
+    to_sonar_profile: sonar.WriteProfile = "spec",
     envelopes: On = True,
     cluster: str = "local",
     command_line: bool = False,
-    output: Annotated[Path | None, Parameter(alias="-O")] = None,
+    out: Path | None = None,
 ) -> None:
     """Convert files from one format to another.
 
@@ -54,7 +54,7 @@ def convert(
 
     Examples:
       ccpipe convert --to json metrics.line | jq .name
-      ccpipe convert --to line --to-precision s old.line.gz -O seconds.line
+      ccpipe convert --to line --to-precision s old.line.gz --out seconds.line
       ccpipe convert --from sonar --to line 0+sample-c1.json
 
     Parameters
@@ -73,9 +73,9 @@ def convert(
         Line protocol dialect to read: ClusterCockpit's or InfluxDB's.
     lenient
         Accept known deviations from the grammar (the specification's examples, real programs).
-    profile
+    sonar_profile
         Encoding of Sonar JSON: as specified, as Sonar writes it, or detected from the producer.
-    to_profile
+    to_sonar_profile
         Consumer for which Sonar JSON is written.
     envelopes
         Include the complete JSON in lines converted from Sonar JSON, so that nothing is lost.
@@ -83,27 +83,27 @@ def convert(
         Cluster name for accounting data.
     command_line
         Keep the job's command line in accounting data; it may contain secrets.
-    output
+    out
         File to write instead of standard output.
     """
     files = files or (STDIN,)
     read = functools.partial(decode, precision=precision, dialect=dialect, lenient=lenient)
     with contextlib.ExitStack() as stack:
         streams = [(path, stack.enter_context(open_stream(path))) for path in files]
-        conversion = _Conversion(stack.enter_context(_open_target(output, files)))
+        conversion = _Conversion(stack.enter_context(_open_target(out, files)))
         converter: Converter
         if from_ == "gridengine":
             converter = FromGridEngine(to, cluster=cluster, command_line=command_line)
         elif from_ == "sacct":
             target = None if to == "sonar" else encoder(_of_lines(to), to_precision)
-            converter = FromSacct(cluster, to_profile, target)
+            converter = FromSacct(cluster, to_sonar_profile, target)
         elif from_ == to == "sonar":
-            converter = Rewrite(profile, to_profile)
+            converter = Rewrite(sonar_profile, to_sonar_profile)
         elif to == "sonar":
-            converter = ToSonar(read, to_profile)
+            converter = ToSonar(read, to_sonar_profile)
         elif from_ == "sonar":
             target = encoder(_of_lines(to), to_precision)
-            converter = FromSonar(profile, target, envelopes=envelopes)
+            converter = FromSonar(sonar_profile, target, envelopes=envelopes)
         else:
             converter = RowConverter(read, encoder(_of_lines(to), to_precision))
         conversion.run(converter, [("stdin" if p == STDIN else str(p), s) for p, s in streams])

@@ -34,24 +34,21 @@ profile = App(
 
 Covers the functions of sh5util, with the same option names, and more.
 
-Examples: ccpipe profile merge --jobs 17 --profiledir /shared/profiles
-          ccpipe profile extract --jobs 17 --series Tasks --level Node:Totals
+Examples: ccpipe profile merge --job 17 --profiledir /shared/profiles
+          ccpipe profile extract --job 17 --series Tasks --level Node:Totals
           ccpipe profile show --input job_17.h5 --series Energy""",
     help_format="plaintext",
 )
-
-Format = Annotated[Literal["csv", "json", "line", "parquet"], Parameter(alias=("-f", "--format"))]
-Output = Annotated[Path | None, Parameter(alias="-o")]
 
 
 @profile.command
 def merge(
     *,
-    jobs: Annotated[tuple[str, ...], Parameter(alias="-j")] = (),
+    job: Annotated[tuple[str, ...], Parameter(alias="-j")] = (),
     input: Annotated[tuple[Path, ...], Parameter(alias="-i")] = (),  # noqa: A002
     profiledir: Annotated[Path | None, Parameter(alias="-p")] = None,
     user: Annotated[str | None, Parameter(alias="-u")] = None,
-    output: Output = None,
+    out: Path | None = None,
     savefiles: Annotated[bool, Parameter(alias="-S")] = False,
     delete: bool = False,
 ) -> None:
@@ -62,13 +59,13 @@ def merge(
     merged and the exit code is 65.
 
     Examples:
-      ccpipe profile merge --jobs 17 --profiledir /shared/profiles
-      ccpipe profile merge --jobs 17.0 --user alice --output first.h5
-      ccpipe profile merge -i 17_0_n1.h5 -i 17_0_n2.h5 -o job_17.h5
+      ccpipe profile merge --job 17 --profiledir /shared/profiles
+      ccpipe profile merge --job 17.0 --user alice --out first.h5
+      ccpipe profile merge -i 17_0_n1.h5 -i 17_0_n2.h5 --out job_17.h5
 
     Parameters
     ----------
-    jobs
+    job
         Jobs or steps, such as 17 or 17.0.
     input
         Node-step files, or job files, instead of those in the directory.
@@ -76,7 +73,7 @@ def merge(
         Directory with the users' directories; default: ProfileHDF5Dir of acct_gather.conf.
     user
         Owner of the files; default: you.
-    output
+    out
         Job file; default: ./job_<id>.h5.
     savefiles
         Keep the input, which is the default; for compatibility with sh5util.
@@ -86,14 +83,14 @@ def merge(
     from ccpipe.formats.slurm_profile.merge import find_node_steps
     from ccpipe.formats.slurm_profile.merge import merge as merge_files
 
-    chosen = parse_selections(jobs)
+    chosen = parse_selections(job)
     if savefiles and delete:
         raise UsageError("--savefiles keeps what --delete deletes")
     names = {one.job_text for one in chosen}
-    if not names and not (input and output):
-        raise UsageError("--jobs, or --input and --output, is missing; see its --help")
-    if output and len(names) > 1:
-        raise UsageError("--output is one file: merge one job at a time")
+    if not names and not (input and out):
+        raise UsageError("--job, or --input and --out, is missing; see its --help")
+    if out and len(names) > 1:
+        raise UsageError("--out is one file: merge one job at a time")
     failed = False
     for name in sorted(names) or [""]:
         of_job = [one for one in chosen if one.job_text == name]
@@ -112,7 +109,7 @@ def merge(
             failed = True
             continue
         wanted = [] if None in steps else [step for step in steps if step]
-        target = output or Path(f"job_{name}.h5")
+        target = out or Path(f"job_{name}.h5")
         failed |= _report(merge_files(paths, target, steps=wanted, delete_inputs=delete))
     if failed:
         sys.exit(65)
@@ -133,8 +130,8 @@ def extract(
     *,
     tables: Tables = Tables(),
     level: Annotated[str, Parameter(alias="-l")] = "Node:TimeSeries",
-    output: Output = None,
-    format: Format = "csv",  # noqa: A002 - the flag's name
+    out: Path | None = None,
+    output: Annotated[Literal["csv", "json", "line", "parquet"], Parameter(alias="-o")] = "csv",
     sh5util: bool = False,
     cluster: str | None = None,
 ) -> None:
@@ -145,23 +142,23 @@ def extract(
     series are skipped.
 
     Examples:
-      ccpipe profile extract --jobs 17 --series Tasks
-      ccpipe profile extract -i job_17.h5 -s Energy -l Node:Totals -o energy.csv
-      ccpipe profile extract -i job_17.h5 --format line --cluster fritz
+      ccpipe profile extract --job 17 --series Tasks
+      ccpipe profile extract -i job_17.h5 -s Energy -l Node:Totals --out energy.csv
+      ccpipe profile extract -i job_17.h5 -o line --cluster fritz
 
     Parameters
     ----------
     level
         Node:TimeSeries, Node:Totals or Step:Totals.
-    output
+    out
         File; else stdout.
-    format
+    output
         csv and parquet are for one series; json (one object per line) and line also for several.
     sh5util
         Treat placeholders for missing values as numbers, as sh5util does.
     cluster
         Value of the tag cluster in line protocol; default: from the configuration. The tag jobid
-        is taken from the file name, else from --jobs.
+        is taken from the file name, else from --job.
     """
     from ccpipe.cli.profile import formats
     from ccpipe.formats.slurm_profile.extract import extract_csv, parse_level
@@ -172,21 +169,21 @@ def extract(
         raise UsageError(f"--level: {error}") from None
     with tables.open() as found:
         names = list(dict.fromkeys(table.series for table in found))
-        if len(names) > 1 and format in ("csv", "parquet"):
-            raise UsageError(f"--series: {format} has one series at a time: {listed(names)}")
-        if format == "csv":
-            write_output(extract_csv(found, kind, sentinels=sh5util), output)
-        elif format == "json":
-            write_output(formats.json_lines(found, kind), output)
-        elif format == "line":
+        if len(names) > 1 and output in ("csv", "parquet"):
+            raise UsageError(f"--series: {output} has one series at a time: {listed(names)}")
+        if output == "csv":
+            write_output(extract_csv(found, kind, sentinels=sh5util), out)
+        elif output == "json":
+            write_output(formats.json_lines(found, kind), out)
+        elif output == "line":
             if kind.value != "Node:TimeSeries":
-                raise UsageError("--format line is for samples: --level Node:TimeSeries")
+                raise UsageError("--output line is for samples: --level Node:TimeSeries")
             name = cluster or SiteOptions().site().cluster
-            write_output(formats.line_protocol(found, name, tables.job()), output)
-        elif output is None:
-            raise UsageError("--format parquet needs a file: --output FILE")
+            write_output(formats.line_protocol(found, name, tables.job_id()), out)
+        elif out is None:
+            raise UsageError("--output parquet needs a file: --out FILE")
         else:
-            formats.write_parquet(found, kind, output)
+            formats.write_parquet(found, kind, out)
 
 
 @profile.command
@@ -194,8 +191,8 @@ def items(
     *,
     tables: Tables = Tables(),
     data: Annotated[str, Parameter(alias="-d")],
-    output: Output = None,
-    format: Annotated[Literal["csv", "json"], Parameter(alias=("-f", "--format"))] = "csv",  # noqa: A002
+    out: Path | None = None,
+    output: Annotated[Literal["csv", "json"], Parameter(alias="-o")] = "csv",
     interval: int = 1,
     sh5util: bool = False,
 ) -> None:
@@ -205,7 +202,7 @@ def items(
     the largest sum of each step is printed on stderr.
 
     Examples:
-      ccpipe profile items --jobs 17 --series Tasks --data RSS
+      ccpipe profile items --job 17 --series Tasks --data RSS
       ccpipe profile items -i job_17.h5 -s Energy -d Power --interval 10
       ccpipe profile items -i job_17.h5 -s Energy -d Power --sh5util
 
@@ -213,9 +210,9 @@ def items(
     ----------
     data
         Name of the field; case-insensitive.
-    output
+    out
         File; else stdout.
-    format
+    output
         csv, or json: one object per line.
     interval
         Seconds per row.
@@ -239,13 +236,13 @@ def items(
         rows = list(
             zip_item(found, data) if sh5util else align_item(found, data, interval=interval)
         )
-        if format == "json":
+        if output == "json":
             pieces: Iterator[bytes] = (msgspec.json.encode(row) + b"\n" for row in rows)
         elif sh5util:
             pieces = sh5util_item_csv(iter(rows), found)
         else:
             pieces = item_csv(iter(rows), list_names(found))
-        write_output(pieces, output)
+        write_output(pieces, out)
         for peak in find_peaks(rows):
             note(peak.text(data))
 
@@ -260,7 +257,7 @@ def list_(
     """List the fields common to all tables of each series, and corrections they may need.
 
     Examples:
-      ccpipe profile list --jobs 17
+      ccpipe profile list --job 17
       ccpipe profile list -i job_17.h5 -s Tasks --any
       ccpipe profile list -i job_17.h5 -o json
 
@@ -307,14 +304,14 @@ def show(
     tables: Tables = Tables(),
     data: Annotated[tuple[str, ...], Parameter(alias="-d")] = (),
     width: int | None = None,
-    output: Output = None,
+    out: Path | None = None,
 ) -> None:
     """Plot series in the terminal, one line per field and table, or to a file.
 
     Examples:
-      ccpipe profile show --jobs 17
+      ccpipe profile show --job 17
       ccpipe profile show -i job_17.h5 -s Tasks -d RSS -d CPUUtilization
-      ccpipe profile show -i job_17.h5 -s Energy -o power.svg
+      ccpipe profile show -i job_17.h5 -s Energy --out power.svg
 
     Parameters
     ----------
@@ -322,14 +319,14 @@ def show(
         Fields; default: all except constant ones.
     width
         Width of the plot in characters; default: the rest of the terminal's width.
-    output
+    out
         Plot to this file instead: .png, .svg or .pdf, one panel per field.
     """
     from ccpipe.cli.profile.curves import curves, draw
 
     with tables.open() as found:
-        if output is not None:
-            note(f"{output}: {plural(draw(found, data, output), 'curve')}")
+        if out is not None:
+            note(f"{out}: {plural(draw(found, data, out), 'curve')}")
             return
         for line in curves(found, data, width, terminal_width()):
             print(line)
@@ -347,7 +344,7 @@ async def publish(
     profile files. Samples published twice within two minutes are deduplicated.
 
     Examples:
-      ccpipe profile publish --jobs 17
+      ccpipe profile publish --job 17
       ccpipe profile publish -i 17_0_n1.h5 --server nats://10.0.0.1:4222
       ccpipe profile publish -i job_17.h5 -s Energy --cluster fritz
     """
@@ -355,5 +352,5 @@ async def publish(
 
     site = where.site()
     with tables.open() as found:
-        count = await publish_samples(found, site, tables.job())
+        count = await publish_samples(found, site, tables.job_id())
     note(f"{plural(count, 'sample')} published")

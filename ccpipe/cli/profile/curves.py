@@ -116,7 +116,7 @@ def draw(tables: Sequence[Table], data: Sequence[str], path: Path) -> int:
     an unknown suffix; CreateError if the file cannot be written.
     """
     if path.suffix.lower() not in FORMATS:
-        raise UsageError(f"--output {path}: the name must end with {', '.join(FORMATS)}")
+        raise UsageError(f"--out {path}: the name must end with {', '.join(FORMATS)}")
     panels: dict[tuple[str, str], list[Curve]] = {}
     for curve in find_curves(tables, data):
         panels.setdefault((curve.table.series, curve.field), []).append(curve)

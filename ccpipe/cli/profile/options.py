@@ -26,7 +26,7 @@ _SERIES = {"lustre": "Filesystem", "task": "Tasks"}
 class Tables:
     """Selection of tables and files."""
 
-    jobs: Annotated[tuple[str, ...], Parameter(alias="-j")] = ()
+    job: Annotated[tuple[str, ...], Parameter(alias="-j")] = ()
     """Jobs or steps, such as 17 or 17.0; without --input the files are ./job_<id>.h5."""
 
     input: Annotated[tuple[Path, ...], Parameter(alias="-i")] = ()
@@ -47,9 +47,9 @@ class Tables:
     fix: tuple[str, ...] = ()
     """Correct known errors of Slurm's plug-ins; `ccpipe profile list` lists the rules."""
 
-    def job(self) -> str | None:
+    def job_id(self) -> str | None:
         """Return the job, unless several are named, or none."""
-        jobs = {one.job for one in parse_selections(self.jobs)}
+        jobs = {one.job for one in parse_selections(self.job)}
         return str(jobs.pop()) if len(jobs) == 1 else None
 
     @contextlib.contextmanager
@@ -64,10 +64,10 @@ class Tables:
         for name in self.fix:
             if name not in CORRECTIONS:
                 raise UsageError(f"--fix {name}: expected {listed(list(CORRECTIONS))}")
-        chosen = parse_selections(self.jobs)
+        chosen = parse_selections(self.job)
         paths = self.input or tuple(Path(f"job_{one.job_text}.h5") for one in chosen)
         if not paths:
-            raise UsageError("no file given: use --input FILE or --jobs JOB")
+            raise UsageError("no file given: use --input FILE or --job JOB")
         with contextlib.ExitStack() as stack:
             tables: list[Table] = []
             for path in paths:
@@ -111,7 +111,7 @@ def parse_selections(texts: Sequence[str]) -> "list[JobSelection]":
     try:
         return [one for text in texts for one in parse_jobs(text)]
     except DataError as error:
-        raise UsageError(f"--jobs: {error}") from None
+        raise UsageError(f"--job: {error}") from None
 
 
 def configured_directory() -> Path | None:

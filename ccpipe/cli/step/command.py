@@ -29,13 +29,13 @@ def step(
     step: str | None = None,
     task: int | None = None,
     freq: str = "1",
-    profile: Path | None = None,
+    hdf5: Path | None = None,
     series: str = "all",
     pss: bool = False,
     cgroup: bool = False,
     publish: bool = False,
     output: Annotated[Literal["table", "json"], Parameter(alias="-o")] = "table",
-    report: Path | None = None,
+    out: Path | None = None,
     where: SiteOptions = SiteOptions(),
 ) -> None:
     """Run a command and report its resource usage, as sacct does for a step.
@@ -47,12 +47,12 @@ def step(
     on. Within a Slurm job, the IDs are read from the environment.
 
     Examples: ccpipe step -- ./solver input.dat
-              ccpipe step --profile 17_0_n1.h5 --freq task=0.5,energy=5 -- ./solver
-              ccpipe step --daemon --publish --report /var/log/steps.json -o json
+              ccpipe step --hdf5 17_0_n1.h5 --freq task=0.5,energy=5 -- ./solver
+              ccpipe step --daemon --publish --out /var/log/steps.json -o json
 
     With --daemon it runs no command, but monitors the steps that Slurm runs on
     this node, found by their control groups, until SIGTERM. The report of each
-    step goes to stdout, or is appended to the file given by --report. While the
+    step goes to stdout, or is appended to the file given by --out. While the
     broker is down, messages are spooled to disk as set in [publish.spool].
 
     Parameters
@@ -69,7 +69,7 @@ def step(
         Task ID; default: $SLURM_PROCID, else 0.
     freq
         Seconds between samples, of tasks or of each series: task=1,energy=5.
-    profile
+    hdf5
         Write time series to this HDF5 file, or under Slurm's file name to this directory; with
         --daemon, a directory that gets a subdirectory for each user.
     series
@@ -83,7 +83,7 @@ def step(
         Publish each sample on the bus, and an event at the end.
     output
         Format of the report.
-    report
+    out
         Write the report to this file instead of stderr.
     """
     if daemon and (command or (job, step, task) != (None, None, None)):
@@ -91,7 +91,7 @@ def step(
     if not (daemon or command):
         raise UsageError("COMMAND is missing; see ccpipe step --help")
     frequencies = _INTERVALS | parse_frequencies(freq)
-    selection = parse_selection(series) if profile or publish else SeriesSelection.NONE
+    selection = parse_selection(series) if hdf5 or publish else SeriesSelection.NONE
     site = where.site()
     if daemon:
         _gather_steps(
@@ -99,9 +99,9 @@ def step(
             publish=publish,
             frequencies=frequencies,
             selection=selection,
-            directory=profile,
+            directory=hdf5,
             output=output,
-            report=report,
+            report=out,
             use_pss=pss,
             cgroup=cgroup,
         )
@@ -121,10 +121,10 @@ def step(
         from ccpipe.cli.step.publish import SamplePublisher
 
         run.publisher = SamplePublisher(site)
-    path = profile / file_name(described) if profile and profile.is_dir() else profile
+    path = hdf5 / file_name(described) if hdf5 and hdf5.is_dir() else hdf5
     code = run.run(command, path)
     if run.has_started:
-        write_report(run.record, described, code, run.seconds, output, report)
+        write_report(run.record, described, code, run.seconds, output, out)
     sys.exit(code)
 
 

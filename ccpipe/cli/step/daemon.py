@@ -186,7 +186,7 @@ def own_directory(directory: Path, user: str) -> Path:
     found.mkdir(parents=True, exist_ok=True)
     stat = found.lstat()
     if stat.st_uid != os.geteuid() or not S_ISDIR(stat.st_mode):
-        raise UnavailableError(f"{found} belongs to another user: use another --profile directory")
+        raise UnavailableError(f"{found} belongs to another user: use another --hdf5 directory")
     found.chmod(0o755)  # whatever the umask is: the files are for their users
     return found
 

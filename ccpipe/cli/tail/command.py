@@ -20,7 +20,7 @@ async def tail(*subjects: Subject, options: Options = Options()) -> None:
     Invalid lines, and reasons why nothing arrives, are reported on stderr.
 
     Examples:
-      ccpipe tail --kind event --kind log --last 10m
+      ccpipe tail --kind event --kind log --since 10m
       ccpipe tail --node 'f[0101-0164]' --name 'cpu_*' --for 30s -o csv > cpu.csv
       ccpipe tail --job 4711 --stats
     """

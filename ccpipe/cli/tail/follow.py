@@ -26,7 +26,7 @@ from ccpipe.process.signals import stop_signals
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import listed, note, plural, printable
 
-TERMINAL_LIMIT = 200
+TERMINAL_RATE = 200
 """Default maximum of lines per second on a terminal."""
 
 SEARCH_SECONDS = 10.0
@@ -79,13 +79,13 @@ class _Tail:
     """Shows messages."""
 
     def __init__(self, options: Options, stdout: Stdout) -> None:
-        site, limit = options.login.site(), options.limit
-        if limit is None:
-            limit = TERMINAL_LIMIT if sys.stdout.isatty() else 0
-        self.options = options
+        site, rate = options.where.site(), options.rate
+        if rate is None:
+            rate = TERMINAL_RATE if sys.stdout.isatty() else 0
+        self.options, self.until = options, options.end
         self.bus = Connection(site.bus, name="tail", telemetry=Telemetry())
         self.view = TailView(
-            stdout.write, options.output, limit=limit, count=options.count, strict=options.strict
+            stdout.write, options.output, rate=rate, count=options.count, strict=options.strict
         )
         self.patterns, of_cluster = patterns_of(site, options)
         self.selection = MessageFilter(options, of_cluster)
@@ -133,7 +133,7 @@ class _Tail:
                 await asyncio.wait({reading, self.ended}, return_when=asyncio.FIRST_COMPLETED)
                 if reading.done():
                     reading.result()
-                    if self.options.follow:
+                    if self.options.is_following:
                         await self.ended
                 else:
                     self.ended.result()
@@ -151,12 +151,17 @@ class _Tail:
     async def read(self, stored: Sequence[str]) -> None:
         receive = functools.partial(self.receive, ())
         if stored:
-            begin, follow = self.options.begin, self.options.follow
+            begin, follow = self.options.begin, self.options.is_following
             await read_stored(self.bus, stored, receive, since=begin, follow=follow)
 
     def receive(self, earlier: Sequence[str], delivery: Delivery) -> None:
         """Handle one payload, once, even if several patterns match its subject."""
-        if self.ended.done() or any(matches(pattern, delivery.subject) for pattern in earlier):
+        is_late = self.until is not None and delivery.arrival > self.until
+        if (
+            is_late
+            or self.ended.done()
+            or any(matches(pattern, delivery.subject) for pattern in earlier)
+        ):
             return
         try:
             self.take(delivery)
@@ -233,7 +238,7 @@ class _Tail:
             self.idle_hint.report()
             if fresh := self.view.left_out - self.reported_left_out:
                 self.reported_left_out = self.view.left_out
-                note(f"… {plural(fresh, 'line')} left out; --limit 0 shows all")
+                note(f"… {plural(fresh, 'line')} left out; --rate 0 shows all")
             if self.redraws:
                 size = shutil.get_terminal_size()
                 lines = [self.summary(), "", *self.stats.report(size.lines - 3, size.columns)]
@@ -249,7 +254,7 @@ class _Tail:
     def summary(self) -> str:
         counts = {
             "shown": self.view.shown,
-            "left out by --limit": self.view.left_out,
+            "left out by --rate": self.view.left_out,
             "filtered out": self.idle_hint.received - self.idle_hint.matched,
             "could not be read": self.bad,
             "could not be written": self.view.refused,

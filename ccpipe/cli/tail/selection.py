@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from ccpipe.bus.subjects import CATEGORIES, Subjects, matches
+from ccpipe.cli.console.options import expand_patterns
 from ccpipe.cli.tail.options import Options
 from ccpipe.cli.tail.view import type_and_attributes
 from ccpipe.config import Site
@@ -50,7 +51,7 @@ class MessageFilter:
         """Take the options, and the subjects of one cluster, whose messages need no tag."""
         self.options = options
         self.of_cluster = of_cluster
-        self.nodes = options.nodes()
+        self.nodes = expand_patterns(options.node)
         self.jobs = JobNodes(options.job) if options.job else None
         self._kinds = [kind for kind in options.kind if kind not in ("sonar", "dead")]
         self._has_lines = bool(self._kinds) or not options.kind

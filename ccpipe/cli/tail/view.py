@@ -61,11 +61,11 @@ class TailView:
         write: Callable[[bytes], object],
         output: Literal["table"] | Format,
         *,
-        limit: int = 0,
+        rate: int = 0,
         count: int | None = None,
         strict: bool = False,
     ) -> None:
-        """Write with `write`: `limit` lines per second (0: all), `count` in total (None: all).
+        """Write with `write`: `rate` lines per second (0: all), `count` in total (None: all).
 
         `strict` adds the violated rules to each message.
         """
@@ -73,7 +73,7 @@ class TailView:
         self.shown = self.left_out = self.refused = self.problems = 0
         self._output = write
         self._strict = strict
-        self._limiter = RateLimiter(limit)
+        self._limiter = RateLimiter(rate)
         self._table = MessageTable(sys.stdout) if output == "table" else None
         self._head, self._encode = _codec(output, self._table, strict=strict)
 

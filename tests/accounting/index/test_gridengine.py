@@ -33,7 +33,7 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def index(file: Path, acct: Acct) -> Path:
     directory = file.parent / "index"
-    done = acct("index", file, "--to", directory)
+    done = acct("index", file, "--dir", directory)
     assert done.code == 0
     assert "10 000 records" in done.err
     return directory
@@ -85,8 +85,8 @@ def test_index_update_continues_at_end(acct: Acct, file: Path, index: Path) -> N
     for piece in (more[:500], more[500:]):
         with file.open("a") as stream:
             stream.write(piece)
-        assert acct("index", file, "--to", index).code == 0
-    assert acct("index", file, "--to", index).err.startswith(f"{file}: 10 004 records")
+        assert acct("index", file, "--dir", index).code == 0
+    assert acct("index", file, "--dir", index).err.startswith(f"{file}: 10 004 records")
     assert found(acct, "-j", 70_001, "--index", index) == [(70_001, 1, 10_007), (70_001, 2, 10_008)]
     assert len(list(index.iterdir())) == 1
 
@@ -100,7 +100,7 @@ def test_index_recognizes_rotated_file(acct: Acct, file: Path, index: Path) -> N
     packed.write_bytes(gzip.compress(file.with_name("accounting.0").read_bytes()))
     file.with_name("accounting.0").unlink()
     assert [job for job, _, _ in found(acct, "-j", 1234, "--index", index)] == [1234, 1234]
-    assert acct("index", packed, file, "--to", index).code == 0
+    assert acct("index", packed, file, "--dir", index).code == 0
     assert len(list(index.iterdir())) == 2
     for number in (1234, 90_001):
         assert [job for job, _, _ in found(acct, "-j", number, "--index", index)] == [number] * 2
@@ -111,7 +111,7 @@ def test_index_finds_records_of_compressed_files(acct: Acct, file: Path) -> None
     packed = file.with_name("old.gz")
     packed.write_bytes(gzip.compress(file.read_bytes()))
     directory = file.parent / "index"
-    assert acct("index", packed, "--to", directory).code == 0
+    assert acct("index", packed, "--dir", directory).code == 0
     packed.unlink()
     file.unlink()
     assert found(acct, "-j", 4321, "--index", directory) == [(4321, 1, 8645), (4321, 2, 8646)]
@@ -129,7 +129,7 @@ def test_index_rejects_copy(acct: Acct, file: Path, index: Path) -> None:
     """Two files with the same first record would duplicate every job."""
     copy = file.with_name("copy")
     copy.write_bytes(file.read_bytes())
-    refused = acct("index", copy, "--to", index)
+    refused = acct("index", copy, "--dir", index)
     assert refused.code == 65
     assert f"{copy}: same beginning as {file}, already indexed (a copy?)" in refused.err
 
@@ -149,10 +149,10 @@ def test_index_reports_bad_lines_once(acct: Acct, file: Path) -> None:
     with file.open("a") as stream:
         stream.write("nonsense\n")
     directory = file.parent / "index"
-    first = acct("index", file, "--to", directory)
+    first = acct("index", file, "--dir", directory)
     assert first.code == 65
     assert f"{file}:10005: offset {size}: expected at least 43 fields, got 1" in first.err
-    assert acct("index", file, "--to", directory).code == 0
+    assert acct("index", file, "--dir", directory).code == 0
 
 
 @pytest.mark.parametrize(
@@ -183,5 +183,5 @@ def test_index_finds_all_jobs_of_wrapped_number(acct: Acct, file: Path, index: P
     """When job numbers restart, a number means several jobs."""
     with file.open("a") as stream:
         stream.write(lines(itertools.chain(range(1, 3)), owner="ben"))
-    assert acct("index", file, "--to", index).code == 0
+    assert acct("index", file, "--dir", index).code == 0
     assert [job for job, _, _ in found(acct, "-j", 2, "--index", index)] == [2] * 4

@@ -40,7 +40,7 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def index(file: Path, acct: Acct) -> Path:
     directory = file.parent / "index"
-    done = acct("index", file, "--to", directory)
+    done = acct("index", file, "--dir", directory)
     assert (done.code, "499 runs" in done.err) == (0, True), done.err
     return directory
 
@@ -58,7 +58,7 @@ def test_sacct_index_equals_reading_all_rows(
     """Also for array tasks, and all runs of a requeued job."""
     captured = tmp_path / "captured.txt"
     captured.write_bytes(gzip.decompress(CAPTURED.read_bytes()))
-    acct("index", captured, "--to", index)
+    acct("index", captured, "--dir", index)
     by_reading = [
         row
         for path in (captured, file)
@@ -86,7 +86,7 @@ def test_sacct_index_lookup_reads_new_end_of_file(acct: Acct, file: Path, index:
         end.write(f"{JOBS}.1|{JOBS}.1|s|COMPLETED|1\n" + lines(JOBS + 1, JOBS + 3))
     assert [row["ElapsedRaw"] for row in found(acct, "-j", JOBS + 2, "--index", index)] == [502]
     assert len(found(acct, "-j", JOBS, "--index", index)) == 1
-    assert "502 runs" in acct("index", file, "--to", index).err
+    assert "502 runs" in acct("index", file, "--dir", index).err
 
 
 def test_sacct_index_recognizes_moved_or_compressed_file(
@@ -98,7 +98,7 @@ def test_sacct_index_recognizes_moved_or_compressed_file(
     packed = tmp_path / "rows.txt.gz"
     packed.write_bytes(gzip.compress(Path(moved).read_bytes()))
     Path(moved).unlink()
-    assert "500 runs" in acct("index", packed, "--to", index).err
+    assert "500 runs" in acct("index", packed, "--dir", index).err
     packed.unlink()
     assert [row["JobIDRaw"] for row in found(acct, "-j", JOBS, "--index", index)] == [JOBS]
 
@@ -106,7 +106,7 @@ def test_sacct_index_recognizes_moved_or_compressed_file(
 def test_sacct_index_rejects_copy(acct: Acct, file: Path, index: Path, tmp_path: Path) -> None:
     """Its jobs would be found twice."""
     shutil.copy(file, tmp_path / "copy.txt")
-    shown = acct("index", tmp_path / "copy.txt", "--to", index)
+    shown = acct("index", tmp_path / "copy.txt", "--dir", index)
     assert (shown.code, "a copy?" in shown.err) == (65, True)
 
 
@@ -130,7 +130,7 @@ def test_sacct_index_reports_unknown_job_and_invalid_number(
 def test_indexes_of_both_schedulers_share_directory(acct: Acct, index: Path) -> None:
     """Each lookup uses its own."""
     accounting = TEST_DATA / "gridengine" / "accounting"
-    assert acct("index", accounting, "--to", index).code == 0
+    assert acct("index", accounting, "--dir", index).code == 0
     assert acct("-j", 141, "--index", index).code == 0
     assert acct("-j", 7, "--index", index).code == 1
     assert acct("sacct", "-j", 7, "--index", index).code == 0

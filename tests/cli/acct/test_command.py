@@ -102,7 +102,7 @@ def test_acct_reads_and_indexes_compressed_files(acct: Acct, tmp_path: Path, suf
     assert rows(acct(packed, "-o", "json"))[0]["RECORDS"] == 128
     found = acct(packed, "-j", 140, "-o", "csv")
     assert found.out.count("\n") == 5
-    assert acct("index", packed, "--to", tmp_path / "index").code == 0
+    assert acct("index", packed, "--dir", tmp_path / "index").code == 0
     packed.unlink()
     indexed = acct("-j", 140, "--index", tmp_path / "index", "-o", "csv")
     assert indexed.out == found.out
@@ -193,8 +193,8 @@ def test_acct_exits_with_65_if_bad_line_may_be_missing_job(acct: Acct, tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--top", "-1"], "--top -1: must be at least 1"),
-        (["--top", "0"], "--top 0: must be at least 1"),
+        (["--count", "-1"], "--count -1: must be at least 1"),
+        (["--count", "0"], "--count 0: must be at least 1"),
         (["--percentiles", "50", "95"], "percentiles are written --percentiles 50 --percentiles"),
         (["--percentiles", "101"], "must be between 0 and 100"),
     ],

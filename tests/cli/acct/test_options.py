@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.cli.acct.command import Filters, group_name, task_ranges
-from ccpipe.cli.acct.table import DAY, SECOND, TimeLimits, parse_time
+from ccpipe.cli.acct.command import DAY, Filters, GridEngineTimes, group_name, task_ranges
+from ccpipe.cli.acct.table import SECOND, parse_time
 from ccpipe.errors import UsageError
 
 
@@ -41,15 +41,15 @@ def _zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 )
 def test_times_are_read_in_qacct_and_iso_form(text: str, local: str) -> None:
     """Local time without a zone, this year without one; two digits of a year below 70: 20YY."""
-    timestamp = datetime.fromtimestamp(parse_time(text, "--begin") / SECOND)  # noqa: DTZ006
+    timestamp = datetime.fromtimestamp(parse_time(text, "--since") / SECOND)  # noqa: DTZ006
     assert str(timestamp) == local
 
 
 @pytest.mark.parametrize("text", ["", "now", "20261320", "202611201060", "12345", "99999999999999"])
 def test_invalid_time_is_rejected_with_flag(text: str) -> None:
     """The message has the flag, the text and the expected form."""
-    with pytest.raises(UsageError, match=r"--end .*: not a time such as \[\[CC\]YY\]MMDDhhmm"):
-        parse_time(text, "--end")
+    with pytest.raises(UsageError, match=r"--until: not a time: .* \(expected e.g. 14:30, 2025"):
+        parse_time(text, "--until")
 
 
 @given(st.text())
@@ -82,16 +82,18 @@ def test_invalid_tasks_are_rejected(text: str) -> None:
         task_ranges(text)
 
 
-def test_days_count_from_begin_or_end() -> None:
-    """After --begin, before --end, before now; ignored with both, as in qacct."""
+def test_days_count_from_since_or_until() -> None:
+    """After --since, before --until, before now; ignored with both, as in qacct."""
     begin, end = parse_time("202611010000", "-b"), parse_time("202611200000", "-e")
-    after = Filters(times=TimeLimits(begin="202611010000", days=3)).selection()
+    after = Filters(times=GridEngineTimes(since="202611010000", days=3)).selection()
     assert (after.begin, after.end) == (begin, begin + 3 * DAY)
-    before = Filters(times=TimeLimits(end="202611200000", days=3, by_end=True)).selection()
+    before = Filters(times=GridEngineTimes(until="202611200000", days=3, ended=True)).selection()
     assert (before.begin, before.end, before.by_end) == (end - 3 * DAY, end, True)
-    both = Filters(times=TimeLimits(begin="202611010000", end="202611200000", days=3)).selection()
+    both = Filters(
+        times=GridEngineTimes(since="202611010000", until="202611200000", days=3)
+    ).selection()
     assert (both.begin, both.end) == (begin, end)
-    last = Filters(times=TimeLimits(days=2)).selection()
+    last = Filters(times=GridEngineTimes(days=2)).selection()
     assert last.end is None
     assert abs((last.begin or 0) + 2 * DAY - time.time_ns()) < 60 * SECOND
 
@@ -113,7 +115,7 @@ def test_jobs_match_by_number_or_name() -> None:
 @pytest.mark.parametrize(
     ("filters", "reason"),
     [
-        (Filters(times=TimeLimits(days=-1)), "--days -1"),
+        (Filters(times=GridEngineTimes(days=-1)), "--days -1"),
         (Filters(job=("9" * 30,)), "beyond 64 bits"),
         (Filters(slots=(2**70,)), "beyond 64 bits"),
         (Filters(ar=(-(2**70),)), "beyond 64 bits"),

@@ -22,7 +22,9 @@ BOTH = {"-o": "owner", "-u": "owner", "-g": "group", "-P": "project", "-D": "dep
         "-A": "account", "-q": "queue", "-h": "host", "-pe": "pe", "-slots": "slots",
         "-ar": "ar"}  # fmt: skip
 """Flags of qacct that group without a value and filter with one."""
-SAME = {"-b", "-e", "-d", "-t", "-m", "-E"}
+FILTERS = {"owner": "user", "host": "node"}
+"""Filters whose name is not that of the column."""
+SAME = {"-b", "-e", "-d", "-t", "-m"}
 
 
 class Session(NamedTuple):
@@ -51,9 +53,13 @@ def translated(arguments: str) -> list[str]:
         word = words.pop(0)
         value = words.pop(0) if words and not words[0].startswith("-") else None
         if word == "-j":
-            ours += ["--jobs"] if value is None else ["-j", value]
+            ours += ["--list"] if value is None else ["-j", value]
         elif word in BOTH:
-            ours += ["--by", BOTH[word]] if value is None else [f"--{BOTH[word]}", value]
+            column = BOTH[word]
+            filter_ = f"--{FILTERS.get(column, column)}"
+            ours += ["--by", column] if value is None else [filter_, value]
+        elif word == "-E":
+            ours += ["--ended"] if value is None else ["--ended", value]
         else:
             assert word in SAME, word
             ours += [word] if value is None else [word, value]
@@ -102,7 +108,7 @@ def test_last_line_without_line_end_counts_as_in_qacct(
     *lines, last = (DATA / "accounting").read_bytes().splitlines()[-10:]
     file.write_bytes(b"\n".join([*lines, last[:end]]))
     theirs = real_qacct(tmp_path, file, "-j")
-    ours = acct("-f", file, "--qacct", "--jobs")
+    ours = acct("-f", file, "--qacct", "--list")
     assert ours.out == theirs.stdout.decode()
     assert ours.code == (65 if end == -200 else 0)
 
@@ -170,8 +176,8 @@ def test_category_with_colons_shifts_no_fields(tmp_path: Path, acct: Acct) -> No
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["-o", "json"], "--qacct excludes -o, --top, --sort"),
-        (["--top", "3"], "--qacct excludes -o, --top, --sort"),
+        (["-o", "json"], "--qacct excludes -o, --count, --sort"),
+        (["--count", "3"], "--qacct excludes -o, --count, --sort"),
         (["--by", "month"], "--by month: qacct has no such column"),
         (["-q", "@@group"], "--queue @@group: host groups are known only to qmaster"),
     ],
@@ -187,7 +193,7 @@ def test_options_without_qacct_layout_are_rejected(
 
 def test_json_lines_have_same_layout(acct: Acct) -> None:
     """A record of another writer is shown with the same labels."""
-    shown = acct(DATA / "derived.jsonl", "--qacct", "--jobs")
+    shown = acct(DATA / "derived.jsonl", "--qacct", "--list")
     assert shown.code == 0
     labels = [line[:13].rstrip() for line in shown.out.splitlines()[1:46]]
     empty = [line[:13].rstrip() for line in acct_qacct.block(Accounting(job_number=1))]

@@ -65,14 +65,14 @@ def test_sacct_groups_by_state(acct: Acct) -> None:
         (["-j", "13_3", "-j", "17+1"], ["13_3", "17+1"]),
         (["-j", "17"], ["17+0", "17+1"]),
         (["-j", "22"], ["22", "22"]),
-        (["--jobs", "-s", "to", "-s", "NODE_FAIL"], ["7", "32"]),
-        (["--jobs", "-N", "c[2-3]", "-s", "NF"], ["32"]),
-        (["--jobs", "-r", "accel", "-u", "al*"], ["17+1"]),
-        (["--jobs", "-r", "accel", "-u", "2001"], ["17+1"]),
-        (["--jobs", "-r", "accel", "-g", "2001"], ["17+1"]),
-        (["--jobs", "-r", "accel", "-u", "2003"], []),
-        (["--jobs", "-S", "2026-11-20T10:37:15", "--zone", "UTC"], ["35"]),
-        (["--jobs", "-S", "2026-11-20T10:38:00", "-E"], ["22", "35"]),
+        (["--list", "-s", "to", "-s", "NODE_FAIL"], ["7", "32"]),
+        (["--list", "-N", "c[2-3]", "-s", "NF"], ["32"]),
+        (["--list", "-r", "accel", "-u", "al*"], ["17+1"]),
+        (["--list", "-r", "accel", "-u", "2001"], ["17+1"]),
+        (["--list", "-r", "accel", "-g", "2001"], ["17+1"]),
+        (["--list", "-r", "accel", "-u", "2003"], []),
+        (["--list", "-S", "2026-11-20T10:37:15", "--zone", "UTC"], ["35"]),
+        (["--list", "-S", "2026-11-20T10:38:00", "--ended"], ["22", "35"]),
     ],
 )
 def test_sacct_filters_select_jobs(
@@ -92,9 +92,9 @@ def test_sacct_finds_user_by_number_through_local_name(
     name, number = pwd.getpwuid(os.getuid()).pw_name, os.getuid()
     path = tmp_path / "rows"
     path.write_text(f"JobID|User|State\n1|{name}|COMPLETED\n2|alice|COMPLETED\n")
-    shown = acct("sacct", path, "--jobs", "-u", str(number), "-o", "json")
+    shown = acct("sacct", path, "--list", "-u", str(number), "-o", "json")
     assert [row["JobID"] for row in rows(shown)] == ["1"]
-    assert acct("sacct", path, "--jobs", "-u", "4294967290").code == 1
+    assert acct("sacct", path, "--list", "-u", "4294967290").code == 1
 
 
 def test_sacct_table_has_units(acct: Acct) -> None:
@@ -108,9 +108,9 @@ def test_sacct_table_has_units(acct: Acct) -> None:
 
 def test_sacct_top_sorts_by_cpu_time(acct: Acct) -> None:
     """Unless --sort names another column."""
-    most = rows(acct("sacct", ROWS, "--jobs", "--top=2", "-o=json"))
+    most = rows(acct("sacct", ROWS, "--list", "--count=2", "-o=json"))
     assert [row["JobID"] for row in most] == ["22", "23"]
-    longest = rows(acct("sacct", ROWS, "--jobs", "--top=1", "--sort=elapsedraw", "-o=csv"))
+    longest = rows(acct("sacct", ROWS, "--list", "--count=1", "--sort=elapsedraw", "-o=csv"))
     assert longest[0]["JobName"] == "nodefail"
     assert acct("sacct", ROWS, "--sort=speed").code == 64
 
@@ -155,5 +155,5 @@ def test_share_of_zero_is_unknown(acct: Acct, tmp_path: Path) -> None:
     """It is neither an error nor 0."""
     path = tmp_path / "rows"
     path.write_text("JobID|State|ReqMem|MaxRSS\n1|COMPLETED|0|1K\n2|COMPLETED|4K|1K\n")
-    shown = rows(acct("sacct", path, "--jobs", "-o", "json"))
+    shown = rows(acct("sacct", path, "--list", "-o", "json"))
     assert [row["MemoryShare"] for row in shown] == [None, 0.25]

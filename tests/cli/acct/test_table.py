@@ -40,11 +40,11 @@ def test_table_aligns_numbers_and_shows_percentages(acct: Acct) -> None:
 
 def test_top_sorts_by_cpu_time(acct: Acct) -> None:
     """Groups and jobs, unless --sort names another column."""
-    (first,) = rows(acct(CLASSIC, "--by", "owner", "--top", 1, "-o", "json"))
+    (first,) = rows(acct(CLASSIC, "--by", "owner", "--count", 1, "-o", "json"))
     assert first["OWNER"] == "anna"
-    (first,) = rows(acct(CLASSIC, "--by", "owner", "--top", 1, "--sort", "records", "-o", "json"))
+    (first,) = rows(acct(CLASSIC, "--by", "owner", "--count", 1, "--sort", "records", "-o", "json"))
     assert first["OWNER"] == "ben"
-    maximum = rows(acct(CLASSIC, "--jobs", "--top", 2, "--sort", "cpu", "-o", "json"))
+    maximum = rows(acct(CLASSIC, "--list", "--count", 2, "--sort", "cpu", "-o", "json"))
     assert [row["JOB"] for row in maximum] == [141, 139]
     every = rows(acct(CLASSIC, "--by", "slots", "--sort", "slot-hours", "-o", "json"))
     assert [row["SLOTS"] for row in every] == [4, 1]
@@ -61,7 +61,7 @@ def test_invalid_utf8_is_replaced_in_every_output(acct: Acct) -> None:
     """Bytes that are not UTF-8 become U+FFFD in every output."""
     odd = DATA / "derived" / "derived-latin1.jsonl"
     for layout in (["-o", "table"], ["-o", "csv"], ["-o", "json"], ["--qacct"]):
-        shown = acct(odd, "--jobs", *layout)
+        shown = acct(odd, "--list", *layout)
         assert shown.code == 0
         assert "\ufffd" in shown.out
 
@@ -69,10 +69,10 @@ def test_invalid_utf8_is_replaced_in_every_output(acct: Acct) -> None:
 def test_table_counts_rows_beyond_its_limit(acct: Acct, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table ends with the number of rows left out; CSV and JSON have all."""
     monkeypatch.setattr("ccpipe.cli.acct.table.MAX_ROWS", 10)
-    shown = acct(CLASSIC, "--jobs")
+    shown = acct(CLASSIC, "--list")
     assert len(shown.out.splitlines()) == 11
     assert "… and 118 rows more" in shown.err
-    assert len(rows(acct(CLASSIC, "--jobs", "-o", "csv"))) == 128
+    assert len(rows(acct(CLASSIC, "--list", "-o", "csv"))) == 128
 
 
 @pytest.mark.parametrize("file", [CLASSIC, JSONL])
@@ -121,6 +121,6 @@ def test_command_lines_are_not_shown(acct: Acct) -> None:
     ]
     assert typed
     for output in ("table", "csv", "json"):
-        shown = acct(JSONL, "--jobs", "-o", output).out
+        shown = acct(JSONL, "--list", "-o", output).out
         assert not [line for line in typed if line in shown]
         assert "qsub" not in shown

@@ -1,11 +1,22 @@
 """Options that commands share: configuration, logins, times and ports."""
 
 import json
+import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from ccpipe.cli.console.options import LoginOptions, SiteOptions, check_port, read_context, seconds
+from ccpipe.cli.console.options import (
+    LoginOptions,
+    SiteOptions,
+    check_port,
+    expand_nodes,
+    expand_patterns,
+    point_in_time,
+    read_context,
+    seconds,
+)
 from ccpipe.config import Interval
 from ccpipe.errors import MissingInputError, UsageError
 
@@ -43,6 +54,30 @@ def test_durations_are_read_from_flags() -> None:
         seconds("soon", "--for")
     with pytest.raises(UsageError, match=r"^--interval: not an interval: 0.0"):
         seconds("0", "--interval", Interval)
+
+
+def test_node_lists_are_expanded_and_patterns_are_not() -> None:
+    """Node lists have Slurm's syntax, patterns a shell's; a bad list is reported with the flag."""
+    assert expand_nodes(["n[1-3,07]", "gpu1", "n2"]) == ["n1", "n2", "n3", "n07", "gpu1"]
+    assert expand_patterns(["n[1-2]", "n[12]*", "f?", "x[ab]"]) == [
+        "n1", "n2", "n[12]*", "f?", "x[ab]",
+    ]  # fmt: skip
+    for expanded in (expand_nodes, expand_patterns):
+        assert expanded(None) == []
+        with pytest.raises(UsageError, match=r"^--node n\[1-: "):
+            expanded(["n[1-"])
+
+
+def test_time_is_date_time_of_day_or_duration_before_now() -> None:
+    """A time without a zone is local; one without a date is of today."""
+    assert point_in_time("2025-02-20T14:30:00.5Z", "--since") == 1740061800_500_000_000
+    assert point_in_time("1969-12-31T23:59:59.5Z", "--since") == -500_000_000
+    midnight = datetime.combine(datetime.now().date(), datetime.min.time())  # noqa: DTZ005
+    assert point_in_time("00:00", "--since") == midnight.timestamp() * 10**9
+    assert 590 < time.time() - point_in_time("10m", "--since") / 1e9 < 700
+    for text in ("soon", "", "10 weeks", "99999999d", "25:00"):
+        with pytest.raises(UsageError, match=rf"^--until: not a time: '{text}' \(expected e.g. 14"):
+            point_in_time(text, "--until")
 
 
 def test_ports_are_checked_before_use() -> None:

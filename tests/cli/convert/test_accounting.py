@@ -73,10 +73,10 @@ def test_commands_convert_and_validate_accounting() -> None:
     assert not events.rejected
     assert {message.tags["function"] for message in events} == {"start_job", "stop_job"}
     real = (DATA / "accounting").read_bytes()
-    good = ccpipe("validate", "--format", "gridengine", DATA / "accounting")
+    good = ccpipe("validate", "--from", "gridengine", DATA / "accounting")
     assert good.code == 0
     assert "records 128, rejected 0" in good.out
-    bad = ccpipe("validate", "--format", "gridengine", "-", stdin=real + b"one:line:too:short\n")
+    bad = ccpipe("validate", "--from", "gridengine", "-", stdin=real + b"one:line:too:short\n")
     assert bad.code == 65
     lines = real.count(b"\n") + 1
     assert f":{lines}:" in bad.out

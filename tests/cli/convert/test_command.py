@@ -95,14 +95,14 @@ def test_convert_skips_message_that_format_cannot_represent() -> None:
 def test_convert_writes_to_output_file(mixed: Path, tmp_path: Path) -> None:
     """The exit code and the reports on stderr are the same."""
     target = tmp_path / "out.line"
-    shown = ccpipe("convert", mixed, "--to", "line", "-O", target)
+    shown = ccpipe("convert", mixed, "--to", "line", "--out", target)
     assert (shown.code, shown.out) == (65, "")
     assert target.read_bytes() == GOOD
 
 
 def test_convert_rejects_input_as_output(mixed: Path) -> None:
     """It would be truncated before it is read."""
-    shown = ccpipe("convert", mixed, "--to", "line", "-O", mixed.parent / "." / mixed.name)
+    shown = ccpipe("convert", mixed, "--to", "line", "--out", mixed.parent / "." / mixed.name)
     assert shown.code == 64
     assert mixed.read_bytes() == MIXED
 
@@ -114,7 +114,7 @@ def test_convert_rejects_input_as_output(mixed: Path) -> None:
         (["--to", "line", "--lenint"], 64, "unknown option --lenint"),
         (["--to", "xml"], 64, "xml"),
         ([], 64, "--to"),
-        (["--to", "line", "-O", "/nonexistent/x"], 73, "/nonexistent/x: No such file"),
+        (["--to", "line", "--out", "/nonexistent/x"], 73, "/nonexistent/x: No such file"),
     ],
 )
 def test_convert_rejects_wrong_command_line(arguments: list[str], code: int, reason: str) -> None:

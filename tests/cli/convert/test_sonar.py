@@ -73,12 +73,14 @@ def test_bad_envelope_is_reported_and_others_are_converted(archive: Path) -> Non
 
 def test_sonar_is_rewritten_for_profile(archive: Path) -> None:
     """From Sonar's own numbers to the specification's, for any of the profiles."""
-    shown = ccpipe("convert", "--from", "sonar", "--to", "sonar", "--to-profile", "sonar", archive)
+    shown = ccpipe(
+        "convert", "--from", "sonar", "--to", "sonar", "--to-sonar-profile", "sonar", archive
+    )
     assert shown.code == 65
     job = json.loads(shown.out.splitlines()[1])["data"]
     assert (job["type"], job["attributes"]["slurm_jobs"][0]["time_limit"]) == ("job", 5402)
     back = ccpipe(
-        "convert", "--from", "sonar", "--profile", "sonar", "--to", "sonar",
+        "convert", "--from", "sonar", "--sonar-profile", "sonar", "--to", "sonar",
         stdin=shown.out.encode(),
     )  # fmt: skip
     assert back.out.replace("+00:00", "Z").encode() == SONAR  # Sonar knows no Z
@@ -96,7 +98,7 @@ def test_unconvertible_lines_are_reported() -> None:
 
 def test_validate_reports_each_broken_rule(archive: Path) -> None:
     """Path, rule and value of each; exit code 65."""
-    shown = ccpipe("validate", "--strict", "--format", "sonar", archive)
+    shown = ccpipe("validate", "--strict", "--from", "sonar", archive)
     assert shown.code == 65
     reported = shown.out.splitlines()
     place = f"{archive}:2: $.data.attributes"
@@ -108,7 +110,7 @@ def test_validate_reports_each_broken_rule(archive: Path) -> None:
 def test_validate_prints_json(archive: Path) -> None:
     """One object for each rule, for scripts."""
     archive.write_bytes(archive.read_bytes() + b'{"data":7}\n{]\n')
-    shown = ccpipe("validate", "--format", "sonar", "-o", "json", archive)
+    shown = ccpipe("validate", "--from", "sonar", "-o", "json", archive)
     rows = [json.loads(line) for line in shown.out.splitlines()]
     assert rows[0]["path"] == "$.data.attributes.time"
     assert (rows[0]["line"], rows[0]["value"]) == (2, "noon")
@@ -119,7 +121,7 @@ def test_validate_prints_json(archive: Path) -> None:
 
 def test_validate_accepts_good_files() -> None:
     """Standard input too; exit code 0."""
-    shown = ccpipe("validate", "--strict", "--format", "sonar", "-", stdin=SONAR)
+    shown = ccpipe("validate", "--strict", "--from", "sonar", "-", stdin=SONAR)
     assert shown.code == 0
     assert shown.out == "OK   -, Sonar's JSON, envelopes 5, rejected 0\n"
 
@@ -148,18 +150,18 @@ def test_old_csv_is_read_like_json() -> None:
     assert shown.code == 65
     assert shown.err.splitlines()[0] == "stdin:2: $: time is missing"
     assert shown.out.count("job_cpu_used,") == 2
-    checked = ccpipe("validate", "--format", "sonar", "-", stdin=CSV.encode())
+    checked = ccpipe("validate", "--from", "sonar", "-", stdin=CSV.encode())
     assert checked.out.splitlines()[-1].endswith("envelopes 2, rejected 1")
 
 
 def test_validate_chooses_profile_by_producer() -> None:
     """Sonar's +00:00 is valid in Sonar's output, unless the specification is requested."""
     text = examples.SAMPLE.encode()
-    assert ccpipe("validate", "--strict", "--format", "sonar", "-", stdin=text).code == 0
-    by_spec = ("validate", "--strict", "--profile", "spec", "--format", "sonar", "-")
+    assert ccpipe("validate", "--strict", "--from", "sonar", "-", stdin=text).code == 0
+    by_spec = ("validate", "--strict", "--sonar-profile", "spec", "--from", "sonar", "-")
     assert ccpipe(*by_spec, stdin=text).code == 65
     other = text.replace(b'"sonar"', b'"other"')
-    assert ccpipe("validate", "--strict", "--format", "sonar", "-", stdin=other).code == 65
+    assert ccpipe("validate", "--strict", "--from", "sonar", "-", stdin=other).code == 65
 
 
 def test_sonar_numbers_are_converted_without_flag() -> None:

@@ -28,19 +28,21 @@ def test_extracted_csv_equals_sh5util() -> None:
 
 def test_output_file_appears_when_complete(tmp_path: Path) -> None:
     path = tmp_path / "energy.csv"
-    done = ccpipe("profile", "extract", "-i", JOB, "-s", "Energy", "-o", path)
+    done = ccpipe("profile", "extract", "-i", JOB, "-s", "Energy", "--out", path)
     assert (done.code, done.out) == (0, "")
     assert path.read_bytes() == (DATA / "csv/job_17.E.Energy.timeseries.csv").read_bytes()
-    assert ccpipe("profile", "extract", "-i", JOB, "-s", "Energy", "-l", "x", "-o", path).code == 64
+    assert (
+        ccpipe("profile", "extract", "-i", JOB, "-s", "Energy", "-l", "x", "--out", path).code == 64
+    )
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_formats_have_equal_rows(tmp_path: Path) -> None:
-    arguments = ("profile", "extract", "-i", JOB, "-s", "Tasks", "--format")
+    arguments = ("profile", "extract", "-i", JOB, "-s", "Tasks", "-o")
     lines = ccpipe(*arguments, "csv").out.splitlines()
     objects = [json.loads(line) for line in ccpipe(*arguments, "json").out.splitlines()]
     path = tmp_path / "tasks.parquet"
-    assert ccpipe(*arguments, "parquet", "-o", path).code == 0
+    assert ccpipe(*arguments, "parquet", "--out", path).code == 0
     rows = pq.read_table(path).to_pylist()
     messages = decode(ccpipe(*arguments, "line", "--cluster", "fox").out.encode())
     assert len(lines) - 1 == len(objects) == len(rows) > 10
@@ -71,7 +73,7 @@ def test_items_equal_sh5util_with_option() -> None:
     assert theirs.out.startswith("Step,ElaspedTime,MinNode")
     assert ours.out.startswith("Step,ElapsedTime,EpochTime,MinNode")
     assert "Maximum accumulated" in ours.err
-    objects = ccpipe(*arguments, "--format", "json").out.splitlines()
+    objects = ccpipe(*arguments, "-o", "json").out.splitlines()
     assert len(objects) == len(ours.out.splitlines()) - 1
     assert json.loads(objects[0])["count"] >= 1
     assert ccpipe(*arguments[:-1], "nosuch").code == 65
@@ -85,7 +87,7 @@ def test_merge_keeps_input_and_may_be_repeated(tmp_path: Path) -> None:
     for path in names:
         shutil.copy(path, directory)
     output = tmp_path / "job_3.h5"
-    arguments = ("profile", "merge", "-j", 3, "-p", tmp_path, "-u", "alice", "-o", output)
+    arguments = ("profile", "merge", "-j", 3, "-p", tmp_path, "-u", "alice", "--out", output)
     first = ccpipe(*arguments, "-S")
     assert first.code == 0, first.err
     before = output.read_bytes()
@@ -107,7 +109,7 @@ def test_unreadable_file_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "3_0_c2.h5").write_bytes(b"no HDF5")
     output = tmp_path / "job.h5"
     files = ("-i", tmp_path / "3_0_c1.h5", "-i", tmp_path / "3_0_c2.h5")
-    done = ccpipe("profile", "merge", *files, "-o", output)
+    done = ccpipe("profile", "merge", *files, "--out", output)
     assert done.code == 65
     assert "3_0_c2.h5" in done.err
     with open_profile(output) as profile:
@@ -162,7 +164,7 @@ def test_errors_have_exit_codes(arguments: tuple[object, ...], code: int) -> Non
 
 async def test_published_samples_equal_extracted_ones(nats_server: NatsServer) -> None:
     arguments = ("-i", JOB, "--cluster", "fox", "-s", "Tasks")
-    extracted = decode(ccpipe("profile", "extract", *arguments, "--format", "line").out.encode())
+    extracted = decode(ccpipe("profile", "extract", *arguments, "-o", "line").out.encode())
     for _ in range(2):
         done = await asyncio.to_thread(
             ccpipe, "profile", "publish", *arguments, "--server", nats_server.url

@@ -89,7 +89,7 @@ def test_step_forwards_signals() -> None:
 def test_step_does_not_sample_stopped_command(tmp_path: Path) -> None:
     code = "import os\nprint(os.getpid(), flush=True)\n" + BURN.format(0.8)
     path = tmp_path / "17_0_n.h5"
-    arguments = ("--freq", "0.1", "--series", "task", "--profile", path)
+    arguments = ("--freq", "0.1", "--series", "task", "--hdf5", path)
     with subprocess.Popen(
         command("step", *arguments, "--", sys.executable, "-c", code),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), text=True,
@@ -109,7 +109,7 @@ def test_step_does_not_sample_stopped_command(tmp_path: Path) -> None:
 
 
 def test_step_profile_has_series_of_task(tmp_path: Path) -> None:
-    arguments = ("--job", 17, "--profile", tmp_path, "--series", "task", "--freq", "0.1")
+    arguments = ("--job", 17, "--hdf5", tmp_path, "--series", "task", "--freq", "0.1")
     _, found = report(*arguments, "--", sys.executable, "-c", BURN.format(0.7))
     [path] = tmp_path.iterdir()
     assert re.fullmatch(r"17_0_.+\.h5", path.name)
@@ -129,7 +129,7 @@ def test_step_profile_has_series_of_task(tmp_path: Path) -> None:
         ("--freq", "tsk=1", "--", "true"),
         ("--step", "x", "--", "true"),
         ("--job", "-5", "--", "true"),
-        ("--profile", "x.h5", "--series", "nothing", "--", "true"),
+        ("--hdf5", "x.h5", "--series", "nothing", "--", "true"),
     ],
 )
 def test_step_rejects_wrong_flags(arguments: tuple[str, ...], tmp_path: Path) -> None:
@@ -138,6 +138,6 @@ def test_step_rejects_wrong_flags(arguments: tuple[str, ...], tmp_path: Path) ->
 
 def test_step_writes_report_to_file(tmp_path: Path) -> None:
     path = tmp_path / "used.json"
-    done = ccpipe("step", "-o", "json", "--report", path, "--", "sh", "-c", "echo e >&2")
+    done = ccpipe("step", "-o", "json", "--out", path, "--", "sh", "-c", "echo e >&2")
     assert done.err == "e\n"
     assert json.loads(path.read_text())["ExitCode"] == 0

@@ -10,15 +10,13 @@ import os
 import re
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Iterable
-from datetime import datetime
 
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.server import NatsServer
-from ccpipe.cli.tail.options import LINE_KINDS, Options, point_in_time
+from ccpipe.cli.tail.options import LINE_KINDS, Options
 from ccpipe.config import Bus
 from ccpipe.errors import UnavailableError, UsageError
 from ccpipe.formats.lineprotocol import decode
@@ -27,32 +25,22 @@ from tests.cli import command
 from tests.cli.command import Ended, ccpipe, ended, environment, on_terminal
 
 
-def test_node_list_is_expanded_and_pattern_is_not() -> None:
-    """Node lists have Slurm's syntax, patterns a shell's."""
-    assert Options(node=["n[1-3,07]", "gpu1"]).nodes() == ["n1", "n2", "n3", "n07", "gpu1"]
-    assert Options(node=["n[12]*", "f?", "x[ab]"]).nodes() == ["n[12]*", "f?", "x[ab]"]
-    with pytest.raises(UsageError, match=r"--node n\[1-"):
-        Options(node=["n[1-"]).nodes()
-
-
-def test_begin_is_duration_or_point_in_time() -> None:
-    """A time without a zone is local; one without a date is of today."""
-    begin = Options(last="10m").begin
-    assert begin is not None
-    assert 590 < time.time() - begin / 1e9 < 700
-    assert Options(since="2025-02-20T14:30:00Z").begin == 1740061800 * 10**9
-    midnight = datetime.combine(datetime.now().date(), datetime.min.time())  # noqa: DTZ005
-    assert point_in_time("00:00") == midnight.timestamp()
-    assert Options(all_=True).begin is None
-    with pytest.raises(UsageError, match="--since: not a time: 'soon'"):
-        point_in_time("soon")
+def test_stored_messages_begin_and_end_at_given_times() -> None:
+    """With --all at the first one; --until ends the command."""
+    since = Options(since="2025-02-20T14:30:00Z", until="2025-02-20T14:31:00Z")
+    assert since.begin == 1740061800 * 10**9
+    assert since.end == since.begin + 60 * 10**9
+    assert not since.is_following
+    everything = Options(all_=True)
+    assert (everything.begin, everything.end, everything.is_following) == (None, None, True)
 
 
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (Options(last="1m", all_=True), "exclude each other"),
+        (Options(since="1m", all_=True), "exclude each other"),
         (Options(follow=False), "--no-follow needs"),
+        (Options(until="1m"), "--until needs"),
         (Options(kind=["dead"], output="csv"), "--kind sonar and dead"),
     ],
 )
@@ -291,7 +279,7 @@ async def test_terminal_shows_sample_and_number_of_lines_left_out(
 ) -> None:
     """Limited in rate and width; NO_COLOR is obeyed."""
     flood = b"".join(b"m%d,hostname=a,type=node value=1 1740027951\n" % i for i in range(500))
-    arguments = ["tail", "--server", nats_server.url, "--limit", "50", "--for", "300s"]
+    arguments = ["tail", "--server", nats_server.url, "--rate", "50", "--for", "300s"]
     async with publishing(nats_server, ("fritz.metrics", [flood])):
         shown = await asyncio.to_thread(
             on_terminal,
@@ -303,7 +291,7 @@ async def test_terminal_shows_sample_and_number_of_lines_left_out(
     assert shown.code == 0
     assert "\x1b" not in shown.out
     assert max(map(len, shown.out.splitlines())) <= 40
-    assert "lines left out; --limit 0 shows all" in shown.err
+    assert "lines left out; --rate 0 shows all" in shown.err
     counts = {
         what: int(count.replace(" ", ""))
         for count, what in re.findall(
@@ -348,7 +336,7 @@ async def test_stats_are_redrawn_on_terminal(nats_server: NatsServer) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["--stats -o line", "--stats --raw", "--count 0", "--limit -1", "--kind metrics"]
+    "wrong", ["--stats -o line", "--stats --raw", "--count 0", "--rate -1", "--kind metrics"]
 )
 def test_invalid_options_are_rejected(wrong: str) -> None:
     """Before a connection is made, with the exit code of a usage error."""

@@ -76,12 +76,20 @@ async def test_stored_messages_are_shown_once_and_then_tail_ends(stored: NatsSer
 
 async def test_since_selects_stored_messages_by_time(stored: NatsServer) -> None:
     """Those stored after a time: an hour ago gives all, the year 2100 none."""
-    recent = await tail(stored, "--last", "1h", "--no-follow", "--kind", "metric", "-o", "json")
+    recent = await tail(stored, "--since", "1h", "--no-follow", "--kind", "metric", "-o", "json")
     assert [json.loads(row)["tags"]["hostname"] for row in recent.out.splitlines()] == [
         "e1", "e2", "e3", "e4",
     ]  # fmt: skip
     none = await tail(stored, "--since", "2100-01-01", "--no-follow", "-o", "line")
     assert (none.code, none.out) == (0, "")
+
+
+async def test_until_excludes_messages_stored_later(stored: NatsServer) -> None:
+    """The command ends without --no-follow."""
+    before = await tail(stored, "--all", "--until", "1h", "-o", "line")
+    assert (before.code, before.out) == (0, "")
+    after = await tail(stored, "--all", "--until", "2100-01-01", "-o", "line")
+    assert len(after.out.splitlines()) == 5
 
 
 async def test_new_messages_follow_stored_ones(stored: NatsServer) -> None:

@@ -64,9 +64,9 @@ def test_rate_limit_is_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
     assert RateLimiter(0).take(10**9) == 10**9
 
 
-def test_lines_left_out_by_limit_are_counted() -> None:
+def test_lines_left_out_by_rate_are_counted() -> None:
     stream = io.BytesIO()
-    shown = TailView(stream.write, "line", limit=4)
+    shown = TailView(stream.write, "line", rate=4)
     shown.show(LINES)
     assert (shown.shown, shown.left_out) == (4, 5)
     assert len(decode(stream.getvalue())) == 4

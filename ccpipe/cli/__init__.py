@@ -13,34 +13,49 @@ from ccpipe import __version__
 from ccpipe.errors import CcpipeError, OutputError
 from ccpipe.terminal import prepare_streams, printable
 
-COMMANDS = {
-    "up": "Start everything on this machine: server, publisher, Parquet bridge, dashboard.",
-    "publish": "Publish this node's metrics.",
-    "bridge": "Run a recipe: move messages from a source into a store.",
-    "dashboard": "Show nodes, jobs, events and the pipe's health in a browser.",
-    "send": "Publish lines from files or standard input.",
-    "tail": "Show messages on the bus.",
-    "backfill": "Copy data from one store to another.",
-    "query": "Query the Parquet files with SQL.",
-    "top": "Show live cluster status: nodes, jobs, GPUs, message rates and errors.",
-    "convert": "Convert files from one format to another.",
-    "dead": "List, show and replay dead letters.",
-    "check": "Check the pipe, as a plug-in for Nagios or Icinga.",
-    "validate": "Check recipes, configuration and data files.",
-    "acct": "Summarize or list the resource usage of Grid Engine or Slurm jobs.",
-    "step": "Run a command and report its resource usage, as sacct does for a step.",
-    "profile": "Merge, extract and show HDF5 profiles of Slurm jobs.",
-    "simulate": "Publish the data of a simulated cluster of any size.",
-    "control": "Read or set controls on nodes.",
-    "auth": "Generate keys and the broker configuration for a site.",
-    "streams": "Show and configure the cluster's JetStream streams.",
-    "config": "Show the effective configuration, or generate it for other programs.",
-    "nodelist": "Expand, compress and count node lists.",
-    "plugins": "List sources, collectors, translators and sinks.",
-    "init": "Write the initial files of a site: ccpipe.toml, nats.conf and recipes.",
-    "completion": "Print the completion script for a shell.",
-    "version": "Show the versions of ccpipe, Python and libraries.",
+COMMAND_GROUPS = {
+    "Run": {
+        "up": "Start everything on this machine: server, publisher, Parquet bridge, dashboard.",
+        "publish": "Publish this node's metrics.",
+        "bridge": "Run a recipe: move messages from a source into a store.",
+        "dashboard": "Show nodes, jobs, events and the pipe's health in a browser.",
+    },
+    "Inspect": {
+        "tail": "Show messages on the bus.",
+        "top": "Show live cluster status: nodes, jobs, GPUs, message rates and errors.",
+        "query": "Query the Parquet files with SQL.",
+        "check": "Check the pipe, as a plug-in for Nagios or Icinga.",
+        "dead": "List, show and replay dead letters.",
+        "streams": "Show and configure the cluster's JetStream streams.",
+    },
+    "Data": {
+        "send": "Publish lines from files or standard input.",
+        "convert": "Convert files from one format to another.",
+        "backfill": "Copy data from one store to another.",
+        "validate": "Check recipes, configuration and data files.",
+        "simulate": "Publish the data of a simulated cluster of any size.",
+    },
+    "Site": {
+        "init": "Write the initial files of a site: ccpipe.toml, nats.conf and recipes.",
+        "auth": "Generate keys and the broker configuration for a site.",
+        "config": "Show the effective configuration, or generate it for other programs.",
+        "control": "Read or set controls on nodes.",
+        "plugins": "List sources, collectors, translators and sinks.",
+    },
+    "Slurm and Grid Engine": {
+        "acct": "Summarize or list the resource usage of Grid Engine or Slurm jobs.",
+        "step": "Run a command and report its resource usage, as sacct does for a step.",
+        "profile": "Merge, extract and show HDF5 profiles of Slurm jobs.",
+        "nodelist": "Expand, compress and count node lists.",
+    },
+    "Help": {
+        "help": "Show the help of a command.",
+        "version": "Show the versions of ccpipe, Python and libraries.",
+        "completion": "Print the completion script for a shell.",
+    },
 }
+
+COMMANDS = {name: text for group in COMMAND_GROUPS.values() for name, text in group.items()}
 
 DIRECTORIES = {"acct", "config", "convert", "profile", "step", "tail", "top"}
 
@@ -49,11 +64,10 @@ The monitoring pipe for HPC clusters.
 
 Usage: ccpipe COMMAND [ARGUMENT ...]
 
-Commands:
-{commands}
+{groups}
 
 Options:
-  -h, --help    Show this help, or the arguments and examples of a command.
+  --help, -h    Show this help, or the arguments and examples of a command.
   --version     Show the version.
 
 Examples:
@@ -116,8 +130,11 @@ def _run(words: list[str], interrupt: object) -> None:
 
 def print_commands() -> None:
     width = max(map(len, COMMANDS)) + 2
-    commands = [f"  {name:<{width}}{summary}" for name, summary in COMMANDS.items()]
-    print(HELP.format(commands="\n".join(commands)))
+    groups = [
+        "\n".join([f"{title}:", *(f"  {name:<{width}}{text}" for name, text in commands.items())])
+        for title, commands in COMMAND_GROUPS.items()
+    ]
+    print(HELP.format(groups="\n\n".join(groups)))
 
 
 def _discard_output() -> None:

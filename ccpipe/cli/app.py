@@ -1,10 +1,11 @@
 """The cyclopts app with all subcommands, its errors in our words, and the log on stderr."""
 
+import dataclasses
 import difflib
 import inspect
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from cyclopts.exceptions import (
 from ccpipe import __version__
 from ccpipe.cli import COMMANDS, DIRECTORIES, print_commands
 from ccpipe.cli.console.help import command_entry, print_help, subcommands
+from ccpipe.cli.console.options import LogOptions
 from ccpipe.errors import ConfigError, UsageError, invalid_choice
 from ccpipe.terminal import listed, printable
 
@@ -61,12 +63,14 @@ def run(words: list[str], begin: Callable[[], object]) -> None:
         if words[-1] in HELP_FLAGS and not app.parse_commands(words[:-1])[2]:
             app.help_print(words[:-1])  # cyclopts would load what colours its own help
             return
-        start_logging()
         command, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         raise UsageError(_explain(error)) from None
-    if any(not word or word.endswith("=") for word in words):
-        _refuse_empty_paths(bound)
+    given = list(_values(bound.arguments.values()))
+    if any(not word or word.endswith("=") for word in words) and Path() in given:
+        raise UsageError("empty path; use . for the current directory")
+    levels = [value.level() for value in given if isinstance(value, LogOptions)]
+    start_logging(*filter(None, levels))
     if inspect.iscoroutinefunction(command):
         import asyncio
 
@@ -77,13 +81,12 @@ def run(words: list[str], begin: Callable[[], object]) -> None:
         command(*bound.args, **bound.kwargs)
 
 
-def _refuse_empty_paths(bound: inspect.BoundArguments) -> None:
-    """Raise UsageError for ``--dir "$UNSET"``: an empty path would be the current directory."""
-    given = list(bound.arguments.values())
-    for value in given:
-        if value == Path():
-            raise UsageError("empty path; use . for the current directory")
-        given += getattr(value, "__dict__", {}).values()  # of a class of options
+def _values(arguments: Iterable[Any]) -> Iterator[Any]:
+    """Yield arguments, and those in classes of options."""
+    for value in arguments:
+        yield value
+        if dataclasses.is_dataclass(value):
+            yield from _values(vars(value).values())
 
 
 def _explain(error: CycloptsError) -> str:
@@ -116,8 +119,9 @@ def _similar(error: UnknownCommandError) -> str:
     return "" if error.app is app else f"; known are {', '.join(known)}"
 
 
-def start_logging() -> None:
-    level = os.environ.get("CCPIPE_LOGLEVEL", "INFO")
+def start_logging(level: str | None = None) -> None:
+    """Log to stderr; `level` overrides that of the environment."""
+    level = level or os.environ.get("CCPIPE_LOGLEVEL", "INFO")
     if level.upper() not in LEVELS:
         known = ", ".join(LEVELS).lower()
         raise ConfigError(f"CCPIPE_LOGLEVEL: not a level: {level!r} (expected {known})")

@@ -1,11 +1,12 @@
 """``ccpipe auth``: permissions on the broker."""
 
 from pathlib import Path
+from typing import Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from ccpipe.bus.nats.accounts import ROLES, ensure_domains, ensure_keys, write_site
-from ccpipe.cli.console.options import Nodes, SiteOptions, expand_nodes
+from ccpipe.cli.console.options import ClusterOptions, Nodes, expand_nodes
 from ccpipe.cli.console.output import Output, print_json, print_table
 from ccpipe.errors import CreateError, UsageError, create_reason
 from ccpipe.formats.nodelist import compress
@@ -26,7 +27,7 @@ Several = list[str] | None
 
 @auth.command
 def init(
-    directory: Path,
+    dir_: Annotated[Path, Parameter(name="DIR")],
     /,
     *,
     node: Nodes = None,
@@ -35,7 +36,7 @@ def init(
     viewer: Several = None,
     domain: Several = None,
     output: Output = "table",
-    where: SiteOptions = SiteOptions(),
+    where: ClusterOptions = ClusterOptions(),
 ) -> None:
     """Generate keys and the configuration of nats-server and of the site.
 
@@ -50,7 +51,7 @@ def init(
 
     Parameters
     ----------
-    directory
+    dir_
         Where to write keys and configuration; readable only by you.
     bridge
         Names of bridges; default: bridge.
@@ -61,7 +62,7 @@ def init(
     domain
         JetStream domains of leaf nodes that bridges can use, such as rack1.
     """
-    cluster = where.site().cluster
+    directory, cluster = dir_, where.site().cluster
     names = {
         "node": expand_nodes(node),
         "bridge": bridge or ["bridge"],

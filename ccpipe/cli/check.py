@@ -20,11 +20,10 @@ from ccpipe.bus.nats.streams.reconcile import Survey, survey
 from ccpipe.bus.nats.streams.stream import ABSENT, stream_name
 from ccpipe.bus.nats.streams.unread import forecast
 from ccpipe.bus.subjects import Subjects
-from ccpipe.cli.console.options import Nodes, SiteOptions, seconds
+from ccpipe.cli.console.options import DURATION, Nodes, SiteOptions, expand_nodes, seconds
 from ccpipe.cli.console.output import TableOrJson, print_json
 from ccpipe.config import Site
 from ccpipe.errors import CcpipeError, UnavailableError, UsageError
-from ccpipe.formats.nodelist import expand
 from ccpipe.message import metric
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import in_bytes, lasting, plural, printable
@@ -131,7 +130,11 @@ FULL_WARNING, FULL_CRITICAL = 75.0, 90.0
 
 @check.command
 async def freshness(
-    *, node: Nodes = None, warning: str = "1m", critical: str = "5m", report: Report = Report()
+    *,
+    node: Nodes = None,
+    warning: Annotated[str, DURATION] = "1m",
+    critical: Annotated[str, DURATION] = "5m",
+    report: Report = Report(),
 ) -> None:
     """Check the age of the newest metrics, for the cluster or for each node.
 
@@ -172,8 +175,7 @@ def _patterns(site: Site, nodes: list[str] | None) -> dict[str, list[str]]:
         raise UsageError('--node: needs [bus.subjects] metrics = "{cluster}.metrics.{hostname}"')
     return {
         name: [subjects.of_message(metric("x", 0, time=0, tags={"hostname": name}))]
-        for text in nodes
-        for name in expand(text)
+        for name in expand_nodes(nodes)
     }
 
 

@@ -9,11 +9,11 @@ from cyclopts import App, Parameter
 
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.control_requests import control_request, send_requests
-from ccpipe.cli.console.options import Nodes, SiteOptions, seconds
+from ccpipe.cli.console.options import DURATION, Nodes, SiteOptions, expand_nodes, seconds
 from ccpipe.cli.console.output import print_json, print_table
 from ccpipe.errors import CcpipeError, DataError, DeniedError, UnavailableError, UsageError
 from ccpipe.formats.lineprotocol import encode
-from ccpipe.formats.nodelist import compress, expand
+from ccpipe.formats.nodelist import compress
 from ccpipe.message import Message
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import listed, note, open_stdout, printable
@@ -55,7 +55,7 @@ class Recipients:
     id_: Annotated[str, Parameter(name="--id")] = ""
     """Device number; for an accelerator, also its PCI address."""
 
-    wait: str = "2s"
+    timeout: Annotated[str, DURATION] = "2s"
     """How long to wait for replies."""
 
     output: Annotated[Literal["table", "json", "line"], Parameter(alias="-o")] = "table"
@@ -111,8 +111,8 @@ async def put(
 
 async def _request(where: SiteOptions, name: str, value: str | None, to: Recipients) -> None:
     site = where.site()
-    timeout = seconds(to.wait, "--wait") or 0
-    names = list(dict.fromkeys(node for text in to.node or () for node in expand(text))) or [""]
+    timeout = seconds(to.timeout, "--timeout") or 0
+    names = expand_nodes(to.node) or [""]
     tags = {"type": to.type_, **({"type-id": to.id_} if to.id_ else {})}
     requests = [control_request(name, node=node, value=value, tags=tags) for node in names]
     connection = Connection(site.bus, name="control", telemetry=Telemetry(), forever=False)

@@ -19,7 +19,7 @@ DEFAULT_LISTEN = "127.0.0.1:8770"
 async def dashboard(
     *,
     listen: str = DEFAULT_LISTEN,
-    lake: Path | None = None,
+    parquet_dir: Path | None = None,
     token_file: Path | None = None,
     for_: ExitAfter = None,
     where: SiteOptions = SiteOptions(),
@@ -32,14 +32,14 @@ async def dashboard(
 
     Examples:
       ccpipe dashboard
-      ccpipe dashboard --lake /data/metrics --server nats://10.0.0.1:4222
+      ccpipe dashboard --parquet-dir /data/metrics --server nats://10.0.0.1:4222
       ccpipe dashboard --listen 0.0.0.0:8770 --token-file dashboard.token
 
     Parameters
     ----------
     listen
         Address and port to listen on.
-    lake
+    parquet_dir
         Directory of Parquet files written by a bridge, for longer history.
     token_file
         File with the token that browsers must provide.
@@ -49,12 +49,12 @@ async def dashboard(
     from ccpipe.live.feed import LiveFeed
 
     site = where.site()
-    if lake is not None and not lake.is_dir():  # noqa: ASYNC240 - before anything runs
+    if parquet_dir is not None and not parquet_dir.is_dir():  # noqa: ASYNC240 - before anything runs
         log.warning(
             "no directory %s: longer history will be available once a bridge has written to it",
-            lake,
+            parquet_dir,
         )
-    parquet = ParquetHistory(lake) if lake is not None else None
+    parquet = ParquetHistory(parquet_dir) if parquet_dir is not None else None
     token = ""
     if token_file is not None:
         token = read_secret("--token-file", str(token_file))

@@ -22,7 +22,7 @@ from ccpipe.bus.nats.dead_letters import DeadLetterStream
 from ccpipe.bus.nats.publisher import HEADER_ROOM, IN_FLIGHT, Outgoing, Publisher, digest
 from ccpipe.bus.nats.streams.jetstream import names_of
 from ccpipe.bus.subjects import KEPT, Subjects, matches
-from ccpipe.cli.console.options import Lenient, On, SiteOptions
+from ccpipe.cli.console.options import Count, Lenient, On, SiteOptions
 from ccpipe.cli.console.output import TableOrJson, table, terminal_width
 from ccpipe.config import Site
 from ccpipe.errors import CreateError, DataError, MissingInputError, UnavailableError, UsageError
@@ -59,7 +59,7 @@ class Filter:
     origin: str | None = None
     """Dead letters whose origin contains this text or matches this shell pattern."""
 
-    count: int | None = None
+    count: Count = None
     """Maximum number of dead letters."""
 
     async def apply(

@@ -2,7 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Annotated
 
+from cyclopts import Parameter
+
+from ccpipe.cli.console.options import URL, read_servers
 from ccpipe.cli.recipe.shipped import directory, recipes
 from ccpipe.errors import CreateError, UsageError, create_reason, invalid_choice
 from ccpipe.terminal import listed
@@ -28,11 +32,11 @@ interval = "10s"
 
 
 def init(
-    target: Path = Path(),
+    dir_: Annotated[Path, Parameter(name="DIR")] = Path(),
     /,
     *,
     cluster: str = "local",
-    server: str = "nats://127.0.0.1:4222",
+    server: Annotated[str, URL] = "nats://127.0.0.1:4222",
     recipe: list[str] | None = None,
     units: bool = False,
 ) -> None:
@@ -48,12 +52,12 @@ def init(
 
     Parameters
     ----------
-    target
+    dir_
         Directory to write to; default: the current one.
     cluster
         Name of the cluster.
     server
-        URL of the NATS server; comma-separated if several.
+        The NATS server; comma-separated if several.
     recipe
         Recipes to write, by name; default: all.
     units
@@ -66,7 +70,7 @@ def init(
     shipped = directory()
     config = CONFIG.format(
         cluster=json.dumps(cluster, ensure_ascii=False),  # JSON's strings are TOML's
-        servers=json.dumps(server.split(","), ensure_ascii=False),
+        servers=json.dumps(read_servers(server), ensure_ascii=False),
         pages=shipped / "docs",
     )
     files = {Path("ccpipe.toml"): config, Path("nats.conf"): _read(shipped / "nats.conf")}
@@ -75,9 +79,9 @@ def init(
     if units:
         for path in sorted((shipped / "bridges" / "systemd").glob("*.service")):
             files[Path("systemd", path.name)] = _read(path)
-    _write(target, files)
+    _write(dir_, files)
     for path in files:
-        print(target / path)
+        print(dir_ / path)
 
 
 def _read(path: Path) -> str:

@@ -66,7 +66,7 @@ def plugins(
         print_json(parts)
     elif name is None:
         rows = [(part.group, part.name, part.origin, part.problem or "usable") for part in parts]
-        print_table(rows, ("group", "name", "from", "here"))
+        print_table(rows, ("GROUP", "NAME", "FROM", "HERE"))
     else:
         for part in parts:
             describe(part)

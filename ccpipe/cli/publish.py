@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from ccpipe.cli.config.explain import explain as explain_translators
 from ccpipe.cli.console.message_table import MessageTable
-from ccpipe.cli.console.options import ExitAfter, SiteOptions, seconds
+from ccpipe.cli.console.options import DURATION, ExitAfter, SiteOptions, seconds
 from ccpipe.cli.recipe.pipe import run_pipe
 from ccpipe.config import Interval, Site
 from ccpipe.errors import OutputError, UnavailableError, UsageError
@@ -29,7 +29,7 @@ async def publish(
     dry_run: bool = False,
     explain: bool = False,
     output: Annotated[Output, Parameter(alias="-o")] = "line",
-    interval: str | None = None,
+    interval: Annotated[str | None, DURATION] = None,
     for_: ExitAfter = None,
     where: SiteOptions = SiteOptions(),
 ) -> None:

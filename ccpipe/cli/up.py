@@ -21,7 +21,7 @@ from ccpipe.atomic_file import write_private
 from ccpipe.bus.nats.announcement import RunningServer
 from ccpipe.bus.nats.server import NatsServer, free_port
 from ccpipe.bus.subjects import escape
-from ccpipe.cli.console.options import ExitAfter, On, SiteOptions, check_port, seconds
+from ccpipe.cli.console.options import DURATION, ExitAfter, On, SiteOptions, check_port, seconds
 from ccpipe.config import ENVIRONMENT, Interval, Recipe, Site, state_directory
 from ccpipe.errors import ConfigError, CreateError, MissingExtra, UsageError, create_reason
 from ccpipe.process import child
@@ -36,6 +36,17 @@ STOP_SECONDS = {"dashboard": 1.0, "publisher": 1.5, "bridge": 2.5}
 """Time limit for each child to end; together with the server under 5 s."""
 MAX_PAUSE = 5.0
 DASHBOARD_PORT = 8770
+
+LOGIN = (
+    "user",
+    "password_file",
+    "credentials_file",
+    "nkey_file",
+    "ca_file",
+    "cert_file",
+    "key_file",
+)
+"""Keys of [bus] that flags and a NATS context set; the children get them from their environment."""
 
 _RECIPE_KEYS = {*Recipe.__struct_fields__} - {*Site.__struct_fields__}
 
@@ -60,11 +71,11 @@ async def up(
     *,
     dir_: Annotated[Path | None, Parameter(name="--dir")] = None,
     port: int | None = None,
-    interval: str = "2s",
-    roll: str = "1m",
+    interval: Annotated[str, DURATION] = "2s",
+    file_interval: Annotated[str, DURATION] = "1m",
     dashboard: On = True,
     dashboard_port: int | None = None,
-    sync: str = "10s",
+    sync: Annotated[str, DURATION] = "10s",
     for_: ExitAfter = None,
     where: SiteOptions = SiteOptions(),
 ) -> None:
@@ -87,7 +98,7 @@ async def up(
         Port of the embedded server; default: 4222, or any free port.
     interval
         Time between samples.
-    roll
+    file_interval
         Time after which a Parquet file is closed and a new one started.
     dashboard
         Serve the dashboard, on this machine only.
@@ -102,7 +113,7 @@ async def up(
     check_port(dashboard_port, "--dashboard-port")
     seconds(interval, "--interval", Interval)
     site = where.site(**{"publish.interval": interval})
-    seconds(roll, "--roll")
+    seconds(file_interval, "--file-interval")
     duration = seconds(for_, "--for")
     if sync != "always":
         sync = f"{seconds(sync, '--sync') or 0:.3f}s"
@@ -121,7 +132,7 @@ async def up(
             # First, so that commands that wait for it get the password.
             is_found = here.announce()
             await stack.enter_async_context(server)
-        recipe = _write_recipe(directory, roll, site)
+        recipe = _write_recipe(directory, file_interval, site)
         config = _write_config(directory, site, url)
         environment = _environment(site, url, directory, where.path())
         stop = await stack.enter_async_context(stop_signals())
@@ -134,7 +145,9 @@ async def up(
         if page is not None:
             shown = Child("dashboard", page.arguments, environment, stop, telemetry, vital=False)
             await stack.enter_async_context(shown)
-        _print_welcome(site, url, directory, roll, page, "" if is_found else f" --config {config}")
+        _print_welcome(
+            site, url, directory, file_interval, page, "" if is_found else f" --config {config}"
+        )
         if duration is not None:
             asyncio.get_running_loop().call_later(duration, stop.set)
         await stop.wait()
@@ -239,15 +252,15 @@ def _dashboard(directory: Path, port: int | None) -> Dashboard | None:
     arguments = ["dashboard", "--listen", address]
     if not missing:
         (directory / "parquet").mkdir(exist_ok=True)  # the bridge begins to write later
-        arguments += ["--lake", str(directory / "parquet")]
+        arguments += ["--parquet-dir", str(directory / "parquet")]
     return Dashboard(arguments, f"http://{address}/")
 
 
-def _write_recipe(directory: Path, roll: str, site: Site) -> Path:
+def _write_recipe(directory: Path, file_interval: str, site: Site) -> Path:
     path = directory / "parquet.toml"
     # Bridges of one durable name share the messages: each directory has a name of its own.
     durable = f"up-{escape(site.hostname)}-{zlib.crc32(os.fsencode(directory)):08x}"
-    given = {"dir": str(directory / "parquet"), "age": roll, "durable": durable}
+    given = {"dir": str(directory / "parquet"), "age": file_interval, "durable": durable}
     # JSON's strings are TOML's.
     quoted = {key: json.dumps(value) for key, value in given.items()}
     path.write_text(RECIPE.format(**quoted))
@@ -275,11 +288,17 @@ def _environment(site: Site, url: str, directory: Path, config: Path | None) -> 
         **ours,
         **({"CCPIPE_CONFIG": str(config.absolute())} if config else {}),
         "CCPIPE_BUS__SERVERS": url,
+        **{
+            f"CCPIPE_BUS__{key.upper()}": value
+            for key in LOGIN
+            if (value := getattr(site.bus, key))
+        },
         "CCPIPE_CLUSTER": site.cluster,
         "CCPIPE_PUBLISH__INTERVAL": str(float(site.publish.interval)),
         "CCPIPE_PUBLISH__DEAD_LETTER_FILE": str(directory / "dead.lp"),
         "CCPIPE_PUBLISH__SPOOL__DIR": str(directory / "spool"),
         "CCPIPE_TELEMETRY__LISTEN": "",  # its address is ours
+        "CCPIPE_LOGLEVEL": logging.getLevelName(logging.getLogger().level),
     }
 
 
@@ -290,7 +309,7 @@ def _is_of_recipes(variable: str) -> bool:
 
 
 def _print_welcome(
-    site: Site, url: str, directory: Path, roll: str, page: Dashboard | None, option: str
+    site: Site, url: str, directory: Path, file_interval: str, page: Dashboard | None, option: str
 ) -> None:
     address = url.rpartition("@")[2].removeprefix("nats://")
     title = f"ccpipe is up: cluster {site.cluster}, node {site.hostname}"
@@ -303,7 +322,7 @@ def _print_welcome(
 {paint(title, "green")}
   dashboard  {shown}
   server     nats://{address}
-  Parquet    {directory / "parquet"} (a file every {roll})
+  Parquet    {directory / "parquet"} (a file every {file_interval})
   dead       {directory / "dead.lp"} (dead letters, if any)
 
 Next, in another shell:

@@ -15,7 +15,7 @@ from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.streams.reconcile import check_streams
 from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.bridge import load_recipe
-from ccpipe.cli.console.options import Lenient, On, SiteOptions, seconds
+from ccpipe.cli.console.options import DURATION, Lenient, On, SiteOptions, seconds
 from ccpipe.cli.convert.converters import read_envelopes
 from ccpipe.cli.recipe.shipped import find_recipe
 from ccpipe.config import Site, load, read_toml
@@ -77,7 +77,7 @@ async def validate(
     lenient: Lenient = False,
     sonar_profile: ReadProfile = "auto",
     connect: On = True,
-    timeout: str = "10s",
+    timeout: Annotated[str, DURATION] = "10s",
     output: Annotated[Literal["text", "json"], Parameter(alias="-o")] = "text",
     where: SiteOptions = SiteOptions(),
 ) -> None:

@@ -37,7 +37,7 @@ def version(*, output: Output = "table") -> None:
     for name, extra, found in libraries:
         hint = f"ccpipe[{extra}]" if extra else name
         rows.append((name, found or f"not installed, pip install '{hint}'"))
-    print_table(rows, ("what", "version"))
+    print_table(rows, ("WHAT", "VERSION"))
 
 
 def kernel() -> str:

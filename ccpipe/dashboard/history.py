@@ -62,7 +62,7 @@ class ParquetHistory:
         except ImportError:
             raise MissingExtra("duckdb", "dashboard") from None
         if directory.exists() and not directory.is_dir():
-            raise UsageError(f"--lake: {directory} is not a directory")
+            raise UsageError(f"--parquet-dir: {directory} is not a directory")
         self._duckdb = duckdb
         self.directory = directory
         self._one_at_a_time = asyncio.Lock()

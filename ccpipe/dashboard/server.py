@@ -200,7 +200,7 @@ class DashboardServer:
 
     async def _history(self, request: web.Request) -> web.Response:
         if self.parquet is None:
-            raise UsageError("no directory of Parquet files is configured: start with --lake")
+            raise UsageError("no directory of Parquet files: start with --parquet-dir")
         try:
             query = msgspec.json.decode(await request.read(), type=HistoryQuery)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:

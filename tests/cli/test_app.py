@@ -1,6 +1,7 @@
 """Errors in a command line are reported as typed, and the log is printable."""
 
 import logging
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,9 @@ from tests.cli.command import ccpipe
             "--kind: invalid value 'foo' (one of metric, event, log, control",
         ),
         ("tail --bogus", "Unknown option: --bogus"),
+        ("tail -v -q", "--verbose and --quiet exclude each other"),
+        ("tail --server http://a", "--server: not the URL of a NATS server: 'http://a'"),
+        ("help xyzzy", "no command 'xyzzy'; see ccpipe --help"),
         ("version one two", "unexpected argument: one, two; see ccpipe version --help"),
         ("tail --count x", "--count: not a whole number: 'x'"),
         ("tail --count", "--count needs a value; see ccpipe tail --help"),
@@ -56,6 +60,24 @@ def test_empty_argument_is_accepted_unless_path() -> None:
     """Such as the selected NATS context."""
     assert "empty path" not in ccpipe("tail", "--context", "", "--for", "1s").err
     assert ccpipe("nodelist", "expand", "").code != 70
+
+
+@pytest.mark.parametrize(
+    ("flags", "shown"),
+    [((), {"INFO"}), (("-v",), {"INFO", "DEBUG"}), (("--quiet",), set()), (("-q",), set())],
+)
+def test_log_level_is_set_by_flags(flags: tuple[str, ...], shown: set[str], tmp_path: Path) -> None:
+    """They override CCPIPE_LOGLEVEL."""
+    path = tmp_path / "a.lp"
+    path.write_text("load,hostname=n1 value=1 1\n")
+    words = ("backfill", path, "--from", "file", "--to", "null")
+    done = ccpipe(*words, *flags, XDG_STATE_HOME=str(tmp_path))
+    assert done.code == 0, done.err
+    assert {level for level in ("INFO", "DEBUG") if f" {level} " in done.err} == shown
+    if flags:
+        level = "error" if shown else "debug"
+        again = ccpipe(*words, *flags, XDG_STATE_HOME=str(tmp_path), CCPIPE_LOGLEVEL=level)
+        assert {level for level in ("INFO", "DEBUG") if f" {level} " in again.err} == shown
 
 
 @given(st.text())

@@ -113,7 +113,7 @@ async def test_control_get_queries_all_nodes_without_node(
     nats_server: NatsServer, nodes_root: Path
 ) -> None:
     """Those that answer in time."""
-    shown = await control(nats_server, "get", "interval", "--wait", "3s")
+    shown = await control(nats_server, "get", "interval", "--timeout", "3s")
     assert shown.code == 0
     rows = [line.split() for line in shown.out.splitlines()[1:]]
     assert rows == [["n1", "interval", "10s"], ["n2", "interval", "10s"]]
@@ -168,9 +168,13 @@ async def test_control_put_is_logged_on_bus(nats_server: NatsServer, nodes_root:
         (["put", "freq.governor", "x"], 64, "--node is missing"),
         (["get", "freq.govenor", "--node", "n1"], 64, "did you mean 'freq.governor'?"),
         (["get", "topology", "--node", "n1"], 69, "n1: no description of this node is available"),
-        (["get", "rapl", "--node", "n3", "--wait", "300ms"], 69, "no answer from n3 within 0.3 s"),
-        (["get", "rapl", "--node", "n[1"], 65, "n[1"),
-        (["get", "rapl", "--wait", "long"], 64, "--wait"),
+        (
+            ["get", "rapl", "--node", "n3", "--timeout", "300ms"],
+            69,
+            "no answer from n3 within 0.3 s",
+        ),
+        (["get", "rapl", "--node", "n[1"], 64, "--node n[1: "),
+        (["get", "rapl", "--timeout", "long"], 64, "--timeout"),
     ],
 )
 async def test_control_errors_have_exit_codes(
@@ -188,7 +192,7 @@ async def test_control_put_reports_nodes_that_refuse(
     nats_server: NatsServer, nodes_root: Path
 ) -> None:
     """The others are set and shown; each that is not set is reported on stderr."""
-    changed = ("freq.governor", "performance", "--node", "n[1-2],x", "--wait", "3s")
+    changed = ("freq.governor", "performance", "--node", "n[1-2],x", "--timeout", "3s")
     shown = await control(nats_server, "put", *changed)
     assert shown.code == 69
     assert "SUCCESS" in shown.out
@@ -200,7 +204,7 @@ async def test_control_put_reports_nodes_that_refuse(
 
 async def test_control_reports_missing_nodes(nats_server: NatsServer) -> None:
     """At once, since the broker reports that nothing is subscribed."""
-    shown = await control(nats_server, "get", "interval", "--wait", "20s")
+    shown = await control(nats_server, "get", "interval", "--timeout", "20s")
     assert shown.code == 69
     assert "no node of fox answered" in shown.err
 

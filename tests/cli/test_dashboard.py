@@ -65,7 +65,7 @@ async def test_dashboard_requires_generated_token_from_other_hosts(
     [
         (["--listen", "nowhere"], 64, "--listen: expected HOST:PORT, got 'nowhere'"),
         (["--token-file", "/nonexistent"], 78, "--token-file: /nonexistent"),
-        (["--lake", "/etc/hostname"], 64, "is not a directory"),
+        (["--parquet-dir", "/etc/hostname"], 64, "is not a directory"),
         (["--for", "soon"], 64, "--for"),
     ],
 )

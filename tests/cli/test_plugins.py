@@ -69,7 +69,7 @@ def test_plugins_lists_installed_parts_with_origin() -> None:
 
 def test_plugins_table_shows_group_name_origin_and_usability() -> None:
     rows = [line.split() for line in ccpipe("plugins").out.splitlines()]
-    assert rows[0] == ["group", "name", "from", "here"]
+    assert rows[0] == ["GROUP", "NAME", "FROM", "HERE"]
     assert ["translators", "select"] in [row[:2] for row in rows]
     assert len(rows) == 1 + sum(len(entry_points(group)) for group in GROUPS)
 
@@ -143,6 +143,6 @@ def test_plugins_suggests_similar_name_for_unknown_one() -> None:
 
 def test_plugins_colours_only_terminals_without_no_color() -> None:
     """The head is bold on a terminal only."""
-    assert on_terminal("plugins").out.startswith("\x1b[1mgroup")
+    assert on_terminal("plugins").out.startswith("\x1b[1mGROUP")
     assert "\x1b" not in on_terminal("plugins", NO_COLOR="1").out
     assert "\x1b" not in ccpipe("plugins").out

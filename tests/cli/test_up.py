@@ -16,7 +16,9 @@ import psutil
 import pytest
 
 from ccpipe.bus.nats.announcement import running
-from ccpipe.cli.up import Child
+from ccpipe.cli.console.options import SiteOptions
+from ccpipe.cli.up import Child, _environment
+from ccpipe.config import Site, load
 from ccpipe.process.background import failing
 from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.telemetry import Telemetry
@@ -75,7 +77,7 @@ class Up:
 async def started(directory: Path, *options: str, **environ: str) -> AsyncIterator[Up]:
     """Start it with a fast publisher, and wait until it has stored something."""
     process = await start(
-        "up", "--dir", directory / "data", *ports(), "--interval", "100ms", "--roll", "1s",
+        "up", "--dir", directory / "data", *ports(), "--interval", "100ms", "--file-interval", "1s",
         *options,
         CCPIPE_PUBLISH__JITTER="0", **environ,
     )  # fmt: skip
@@ -103,6 +105,16 @@ def published(errors: str) -> tuple[int, int]:
     found = re.search(r"publisher: (\d+) records read, (\d+) written, 0 dead letters", errors)
     assert found, errors
     return int(found[1]), int(found[2])
+
+
+def test_children_of_up_log_in_with_its_options(tmp_path: Path) -> None:
+    """Also with the files that a NATS context names."""
+    where = SiteOptions(server="tls://a", nats_user="me", password_file=Path("/p"))
+    given = where.site(**{"bus.ca_file": "/ca"})
+    environment = _environment(given, "tls://a", tmp_path, None)
+    bus = load(None, Site, environ=environment).bus
+    assert (bus.servers, bus.user, bus.password_file) == (["tls://a"], "me", "/p")
+    assert bus.ca_file == "/ca"
 
 
 async def test_up_stores_all_published_lines(up: Up) -> None:
@@ -153,7 +165,7 @@ async def test_up_imports_nothing_from_current_directory(tmp_path: Path) -> None
         (here / name).write_text(f"open({str(seen)!r}, 'a').write('{name} ')\n")
     process = await asyncio.create_subprocess_exec(
         Path(sys.executable).with_name("ccpipe"), "up", "--dir", tmp_path / "data", *ports(),
-        "--interval", "100ms", "--roll", "1s", cwd=here, stdout=asyncio.subprocess.PIPE,
+        "--interval", "100ms", "--file-interval", "1s", cwd=here, stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent,
     )  # fmt: skip
     up = Up(process, tmp_path / "data")

@@ -16,7 +16,9 @@ def test_version_shows_ccpipe_kernel_python_and_libraries() -> None:
     """In the table and in JSON."""
     shown = ccpipe("version")
     assert shown.code == 0
-    rows = dict(line.split(None, 1) for line in shown.out.splitlines()[1:])
+    heads, *lines = shown.out.splitlines()
+    assert heads.split() == ["WHAT", "VERSION"]
+    rows = dict(line.split(None, 1) for line in lines)
     assert rows["ccpipe"] == __version__
     assert rows["kernel"] == versions.kernel()
     assert rows["python"].startswith(platform.python_version())

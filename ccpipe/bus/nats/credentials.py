@@ -68,19 +68,25 @@ def check_urls(servers: Sequence[str]) -> None:
     Raises MissingExtra, or ConfigError without the URL, which may contain a password.
     """
     for number, server in enumerate(servers):
-        try:
-            parts = urlsplit(server if "://" in server else f"nats://{server}")
-            is_valid = bool(parts.hostname) and parts.scheme in SCHEMES and parts.port != 0
-            is_valid = is_valid and not (parts.path.strip("/") and "@" in parts.path)
-        except ValueError:
-            is_valid = False
-        if not is_valid:
+        if not is_server_url(server):
             raise ConfigError(
                 f"bus.servers[{number}]: not the URL of a NATS server: {mask(server, 'server')!r} "
                 "(expected e.g. nats://10.0.0.1:4222; a password belongs in bus.password_file)"
             )
-        if parts.scheme in ("ws", "wss") and importlib.util.find_spec("aiohttp") is None:
+        if (
+            server.lower().startswith(("ws://", "wss://"))
+            and importlib.util.find_spec("aiohttp") is None
+        ):
             raise MissingExtra("aiohttp", "http")
+
+
+def is_server_url(server: str) -> bool:
+    try:
+        parts = urlsplit(server if "://" in server else f"nats://{server}")
+        is_valid = bool(parts.hostname) and parts.scheme in SCHEMES and parts.port != 0
+    except ValueError:
+        return False
+    return is_valid and not (parts.path.strip("/") and "@" in parts.path)
 
 
 def without_secrets(server: str) -> str:

@@ -277,7 +277,7 @@ def index(
     files are copied into the index, because these files do not allow seeking.
 
     Examples:
-      ccpipe acct index /var/lib/gridengine/default/common/accounting* --dir ~/acct
+      ccpipe acct index $SGE_ROOT/default/common/accounting* --dir ~/acct
       ccpipe acct -j 4711 --index ~/acct
       ccpipe acct index sacct-2026-*.txt --dir ~/acct
 

@@ -3,7 +3,6 @@
 import importlib
 import inspect
 import math
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -17,7 +16,7 @@ from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.bus.nats.streams.stored import read_stored, stored_patterns
 from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.config.explain import passed
-from ccpipe.cli.console.options import SiteOptions, seconds
+from ccpipe.cli.console.options import Since, SiteOptions, point_in_time
 from ccpipe.cli.console.output import print_json
 from ccpipe.config import Site
 from ccpipe.errors import UnavailableError, UsageError
@@ -62,7 +61,7 @@ class Sampled(NamedTuple):
 
 async def clustercockpit(
     *patterns: str,
-    since: str | None = None,
+    since: Since = None,
     all_: Annotated[bool, Parameter(name="--all")] = False,
     where: SiteOptions = SiteOptions(),
 ) -> None:
@@ -89,7 +88,8 @@ async def clustercockpit(
     patterns
         Names of metrics to print, sent or not, with wildcards * ? [abc].
     since
-        Print what the broker has stored of this cluster in this time, such as 1h.
+        Print what the broker has stored of this cluster since this time, such as 14:30, or 1h
+        for the last hour.
     all_
         Print all metrics that the enabled collectors can send.
     """
@@ -128,7 +128,7 @@ async def clustercockpit(
 async def _sent(where: SiteOptions, site: Site, since: str | None) -> Sent:
     if since is None:
         return await _of_node(where)
-    return await _of_bus(site, seconds(since, "--since") or 0.0)
+    return await _of_bus(site, point_in_time(since, "--since"))
 
 
 async def _of_node(where: SiteOptions) -> Sent:
@@ -139,8 +139,8 @@ async def _of_node(where: SiteOptions) -> Sent:
     return _types(left)
 
 
-async def _of_bus(site: Site, seconds: float) -> Sent:
-    """Return what the cluster's nodes sent in the last seconds, as the broker has stored it."""
+async def _of_bus(site: Site, since: int) -> Sent:
+    """Return what the cluster's nodes have sent since a time, as the broker has stored it."""
     found: Sent = defaultdict(set)
 
     def receive(delivery: Delivery) -> None:
@@ -148,7 +148,6 @@ async def _of_bus(site: Site, seconds: float) -> Sent:
             found[name] |= types
 
     patterns = Subjects.of(site).patterns(["metrics"])
-    since = int((time.time() - seconds) * 1e9)
     async with Connection(site.bus, name="config", telemetry=Telemetry()) as bus:
         if not await stored_patterns(bus, patterns):
             raise UnavailableError(f"no stream stores {', '.join(patterns)}")

@@ -22,6 +22,10 @@ HELP = ("--help, -h", "Show this help.")
 MAX_NAME = 26
 """Options with longer names have a line of their own."""
 
+CHOICE = "CHOICE"
+MAX_CHOICES = 60
+"""Width up to which the possible values are listed in place of their kind."""
+
 TYPES = {Path: "PATH", int: "INTEGER", float: "NUMBER", str: "TEXT", Any: "TEXT"}
 
 
@@ -39,7 +43,7 @@ class CommandOption(NamedTuple):
 
     @property
     def form(self) -> str:
-        """The option as shown in help: ``--output, -o CHOICE``."""
+        """The option as shown in help: ``--output, -o {table,json}``."""
         names = ", ".join(self.names)
         if not self.names[-1].startswith("-"):
             return names + "..." * self.value.endswith("...")
@@ -48,7 +52,7 @@ class CommandOption(NamedTuple):
     @property
     def notes(self) -> str:
         found = [self.meaning]
-        if self.choices:
+        if CHOICE in self.value:
             found.append(f"One of {', '.join(self.choices)}.")
         if self.required:
             found.append("Required.")
@@ -117,31 +121,44 @@ def _text(command: App) -> str:
 
 def _option(argument: Argument) -> CommandOption:
     default = argument.field_info.default
-    unset = argument.required or default is False or default in (None, inspect.Parameter.empty, ())
+    nothing = (None, inspect.Parameter.empty, (), Path())
+    unset = argument.required or default is False or default in nothing
     names = list(dict.fromkeys(argument.names))
     if argument.field_info.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
         names.insert(0, names[0].removeprefix("--").upper())
     return CommandOption(
         names=tuple(names),
-        value=_value(argument.hint),
+        value=_value(argument),
         meaning=" ".join((argument.parameter.help or "").split()),
         default="" if unset else "on" if default is True else str(default),
-        choices=tuple(argument.get_choices(force=True) or ()),
+        choices=_choices(argument),
         required=argument.required,
     )
 
 
-def _value(hint: Any) -> str:
+def _choices(argument: Argument) -> tuple[str, ...]:
+    return tuple(argument.get_choices(force=True) or ())
+
+
+def _value(argument: Argument) -> str:
+    metavar, in_place = argument.parameter.metavar, f"{{{','.join(_choices(argument))}}}"
+    kind = _type(argument.hint)
+    if metavar:
+        return f"{metavar}..." if kind.endswith("...") else metavar
+    return kind.replace(CHOICE, in_place) if len(in_place) <= MAX_CHOICES else kind
+
+
+def _type(hint: Any) -> str:
     inner = [each for each in typing.get_args(hint) if each not in (types.NoneType, ...)]
     match typing.get_origin(hint):
         case None:
             return "" if hint is bool else TYPES.get(hint, "TEXT")
         case typing.Literal:
-            return "CHOICE"
+            return CHOICE
         case outer if outer in (list, tuple, Sequence):
-            return f"{_value(inner[0])}..."
+            return f"{_type(inner[0])}..."
         case _:
-            return _value(inner[0])
+            return _type(inner[0])
 
 
 def print_help(entry: CommandEntry) -> None:

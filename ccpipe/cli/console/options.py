@@ -71,14 +71,29 @@ def expand_patterns(texts: Iterable[str] | None) -> list[str]:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class BrokerOptions:
-    """The configuration and the broker that a command uses."""
+class LogOptions:
+    """How much a command logs."""
+
+    verbose: Annotated[bool, Parameter(alias="-v")] = False
+    """Log debugging messages as well."""
+
+    quiet: Annotated[bool, Parameter(alias="-q")] = False
+    """Log only warnings and errors."""
+
+    def level(self) -> str | None:
+        """Return the level of the log; None if it is not given here."""
+        if self.verbose and self.quiet:
+            raise UsageError("--verbose and --quiet exclude each other")
+        return "DEBUG" if self.verbose else "WARNING" if self.quiet else None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ConfigOptions:
+    """The configuration that a command uses."""
 
     config: Path | None = None
     """Configuration file; default: $CCPIPE_CONFIG, the user's or the system's ccpipe.toml."""
-
-    server: str | None = None
-    """URL of the NATS server, such as nats://127.0.0.1:4222; comma-separated if several."""
 
     def path(self) -> Path | None:
         """Return the configuration file in use, if there is one."""
@@ -88,7 +103,7 @@ class BrokerOptions:
 
     def flags(self) -> dict[str, Any]:
         """Return what these options override, by key path, for ``config.load``."""
-        return {"bus.servers": self.server.split(",") if self.server else None}
+        return {}
 
     def site(self, **more: Any) -> "Site":
         """Load the configuration, overridden by these options and by `more`, by key path."""
@@ -102,8 +117,8 @@ class BrokerOptions:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class SiteOptions(BrokerOptions):
-    """The configuration, cluster and broker that a command uses."""
+class ClusterOptions(ConfigOptions):
+    """The configuration and the cluster that a command uses."""
 
     cluster: str | None = None
     """Name of the cluster."""
@@ -114,14 +129,17 @@ class SiteOptions(BrokerOptions):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class LoginOptions(BrokerOptions):
-    """How an interactive command connects to the broker."""
+class BrokerOptions(ConfigOptions):
+    """The configuration and the broker that a command uses, and how it logs in."""
 
-    user: str | None = None
+    server: Annotated[str | None, URL] = None
+    """The NATS server, such as nats://127.0.0.1:4222; comma-separated if several."""
+
+    nats_user: str | None = None
     """User name at the server."""
 
     password_file: Path | None = None
-    """File with the user's password."""
+    """File with the password of that user."""
 
     creds: Path | None = None
     """File with credentials (JWT and seed)."""
@@ -130,16 +148,40 @@ class LoginOptions(BrokerOptions):
     """Context of the program nats that names server and credentials; an empty text is the
     selected one."""
 
+    log: LogOptions = LogOptions()
+
     def flags(self) -> dict[str, Any]:
         """Return the overridden settings: of these options, then of the NATS context."""
+        context = read_context(self.context) if self.context is not None else {}
         given = {
-            **super().flags(),
-            "bus.user": self.user,
+            "bus.servers": read_servers(self.server) if self.server else None,
+            "bus.user": self.nats_user,
             "bus.password_file": self.password_file and str(self.password_file),
             "bus.credentials_file": self.creds and str(self.creds),
         }
-        context = read_context(self.context) if self.context is not None else {}
-        return {**context, **{key: value for key, value in given.items() if value is not None}}
+        given = {key: value for key, value in given.items() if value is not None}
+        return {**super().flags(), **context, **given}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SiteOptions(BrokerOptions, ClusterOptions):
+    """The configuration, cluster and broker that a command uses."""
+
+
+def read_servers(text: str) -> list[str]:
+    """Return the URLs of a value of ``--server``; raises UsageError for another text."""
+    from ccpipe.bus.nats.credentials import is_server_url
+    from ccpipe.config import mask
+
+    servers = text.split(",")
+    for server in servers:
+        if not is_server_url(server):
+            raise UsageError(
+                f"--server: not the URL of a NATS server: {mask(server, 'server')!r} "
+                "(expected e.g. nats://10.0.0.1:4222)"
+            )
+    return servers
 
 
 def read_context(name: str) -> Mapping[str, Any]:

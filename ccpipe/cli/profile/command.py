@@ -143,7 +143,7 @@ def extract(
 
     Examples:
       ccpipe profile extract --job 17 --series Tasks
-      ccpipe profile extract -i job_17.h5 -s Energy -l Node:Totals --out energy.csv
+      ccpipe profile extract -i job_17.h5 -s Energy -l Node:Totals --out power.csv
       ccpipe profile extract -i job_17.h5 -o line --cluster fritz
 
     Parameters

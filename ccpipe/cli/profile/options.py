@@ -4,12 +4,14 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from ccpipe.atomic_file import replacing
+from ccpipe.cli.console.options import NODES, expand_patterns
 from ccpipe.errors import CreateError, DataError, MissingInputError, UsageError
 from ccpipe.terminal import listed, note, open_stdout
 
@@ -35,8 +37,8 @@ class Tables:
     series: Annotated[tuple[str, ...], Parameter(alias="-s")] = ()
     """Energy, Filesystem, Network or Tasks, case-insensitive; default: all."""
 
-    node: Annotated[tuple[str, ...], Parameter(alias="-N")] = ()
-    """Nodes; default, or with *: all."""
+    node: Annotated[tuple[str, ...], NODES, Parameter(alias="-N")] = ()
+    """Nodes: a node list such as n[1-3,7], or a pattern with * or ?; default: all."""
 
     task: tuple[str, ...] = ()
     """Numbers of tasks."""
@@ -78,13 +80,14 @@ class Tables:
                 for damage in profile.damage:
                     note(f"ccpipe: {damage}", "yellow")
                 tables += profile.tables if self.all_runs else last_runs(profile.tables)
-            found = [table for table in tables if self._wanted(table, chosen)]
+            nodes = expand_patterns(self.node)
+            found = [table for table in tables if self._wanted(table, chosen, nodes)]
             if tables and not found:
                 names = sorted({table.series for table in tables})
                 raise DataError(f"no table matches; the files have {listed(names)}")
             yield [self._fixed(table) for table in found]
 
-    def _wanted(self, table: "Table", jobs: "Sequence[JobSelection]") -> bool:
+    def _wanted(self, table: "Table", jobs: "Sequence[JobSelection]", nodes: Sequence[str]) -> bool:
         step = table.node_step
         series = {_SERIES.get(name.lower(), name).lower() for name in self.series}
         steps = {
@@ -92,7 +95,7 @@ class Tables:
         }  # steps in a job file have no job ID
         return (
             (not series or table.series.lower() in series)
-            and (not self.node or "*" in self.node or step.node in self.node)
+            and (not nodes or any(fnmatchcase(step.node, node) for node in nodes))
             and (not self.task or table.task in self.task)
             and (not jobs or None in steps or step.step in steps)
         )

@@ -25,7 +25,7 @@ _SPECIAL_STEPS = {"4294967291": "batch", "4294967290": "interactive", "429496729
 def step(
     *command: Annotated[str, Parameter(allow_leading_hyphen=True)],
     daemon: bool = False,
-    job: int | None = None,
+    job: Annotated[int | None, Parameter(alias="-j")] = None,
     step: str | None = None,
     task: int | None = None,
     freq: str = "1",

@@ -70,7 +70,7 @@ class Stats:
         ]
         self.reported = now
         self._before = {group: counter.copy() for group, counter in self.groups.items()}
-        lines = table(found, ("what", "which", "lines", "per second", "nodes"), width)
+        lines = table(found, ("WHAT", "WHICH", "LINES", "PER SECOND", "NODES"), width)
         if rows is not None and len(lines) > rows:
             lines[max(rows - 1, 1) :] = [f"… and {len(lines) - rows + 1} more"]
         return lines

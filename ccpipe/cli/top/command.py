@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from ccpipe.cli.console.options import LoginOptions, seconds
+from ccpipe.cli.console.options import DURATION, BrokerOptions, seconds
 from ccpipe.cli.console.output import print_json, print_table
 from ccpipe.cli.top.tables import (
     DEFAULT_SORT,
@@ -27,10 +27,10 @@ async def top(
     *,
     view: Literal["clusters", "nodes", "jobs", "gpus", "errors"] = "clusters",
     once: bool = False,
-    for_: Annotated[str, Parameter(name="--for")] = "12s",
-    interval: str = "1s",
+    for_: Annotated[str, DURATION, Parameter(name="--for")] = "12s",
+    interval: Annotated[str, DURATION] = "1s",
     output: Annotated[Literal["table", "json"], Parameter(alias="-o")] = "table",
-    login: LoginOptions = LoginOptions(),
+    where: BrokerOptions = BrokerOptions(),
 ) -> None:
     """Show live cluster status: nodes, jobs, GPUs, message rates and errors.
 
@@ -57,7 +57,7 @@ async def top(
         With --once: the table of --view, or all tables as JSON.
     """
     feed = LiveFeed(
-        login.site(), Telemetry(), new_state(), name="top", replay=STARTS,
+        where.site(), Telemetry(), new_state(), name="top", replay=STARTS,
         watches_streams=False, warn=lambda _: None,  # a viewer may not read them
     )  # fmt: skip
     if once:
@@ -87,5 +87,5 @@ async def _print(feed: LiveFeed, name: str, wait: float, output: Literal["table"
         view, view.rows(feed.state), sort=DEFAULT_SORT[name], reverse=False, words=(),
         maximum=10**9,
     )  # fmt: skip
-    heads = [column.head for column in view.columns]
+    heads = [column.head.upper() for column in view.columns]
     print_table([printable_cells(view, row) for row in rows], heads)

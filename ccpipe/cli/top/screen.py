@@ -100,7 +100,7 @@ class Top(App[None]):
 
     def _head(self, number: int, column: Column) -> Text:
         style = "bold reverse" if number == self.sort[self.view] else "bold"
-        return Text(column.head, style=style, justify=column.justify)
+        return Text(column.head.upper(), style=style, justify=column.justify)
 
     def action_sort(self) -> None:
         columns = len(VIEWS[self.view].columns)

@@ -8,7 +8,7 @@ const SPANS = [["10 min", 0], ["1 h", 3600], ["6 h", 21600], ["24 h", 86400], ["
 export function spanButtons(about, onchoose) {
   const buttons = SPANS.map(([name, seconds]) => h("button", {
     type: "button", "aria-pressed": String(seconds === 0), disabled: Boolean(seconds) && !about.lake,
-    title: seconds ? (about.lake ? "" : "Start with --lake for longer history") : "Live",
+    title: seconds ? (about.lake ? "" : "Start with --parquet-dir for longer history") : "Live",
     onclick: (event) => {
       for (const each of buttons) each.setAttribute("aria-pressed", String(each === event.currentTarget));
       onchoose(seconds);

@@ -190,11 +190,22 @@ def test_acct_exits_with_65_if_bad_line_may_be_missing_job(acct: Acct, tmp_path:
     assert acct(tmp_path / "bad", "-j", 5).code == 65
 
 
+def test_node_takes_lists_and_patterns(acct: Acct) -> None:
+    """With or without domain."""
+    given = (CLASSIC, "--by", "host", "-o", "json")
+    whole = rows(acct(*given))
+    assert len(whole) == 2
+    for nodes in (["-N", "node[01-02]"], ["-N", "node0?"], ["-N", "node01", "--node", "node02"]):
+        assert rows(acct(*given, *nodes)) == whole
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["--count", "-1"], "--count -1: must be at least 1"),
         (["--count", "0"], "--count 0: must be at least 1"),
+        (["-N", "n[1-"], "--node n[1-: "),
+        (["--since", "soon"], "--since: not a time: 'soon'"),
         (["--percentiles", "50", "95"], "percentiles are written --percentiles 50 --percentiles"),
         (["--percentiles", "101"], "must be between 0 and 100"),
     ],

@@ -73,6 +73,7 @@ def test_sacct_groups_by_state(acct: Acct) -> None:
         (["--list", "-r", "accel", "-u", "2003"], []),
         (["--list", "-S", "2026-11-20T10:37:15", "--zone", "UTC"], ["35"]),
         (["--list", "-S", "2026-11-20T10:38:00", "--ended"], ["22", "35"]),
+        (["--list", "-S", "2026-11-20T10:37:00", "-E", "2026-11-20T10:37:15"], ["22"]),
     ],
 )
 def test_sacct_filters_select_jobs(

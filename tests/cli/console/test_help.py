@@ -80,6 +80,30 @@ def test_help_is_shown_wherever_option_is_given(line: str) -> None:
     assert ccpipe(*words) == ccpipe(*name, "--help")
 
 
+@pytest.mark.parametrize("command", ["", "tail", "dead", "dead list"])
+def test_help_command_shows_help_of_other_command(command: str) -> None:
+    """Without one, the list of commands."""
+    assert ccpipe("help", *command.split()) == ccpipe(*command.split(), "--help")
+
+
+def test_help_shows_kinds_of_values() -> None:
+    """A duration, a time, an address or nodes; a few choices in place of their kind."""
+    forms = [option.form for option in command_entry(app, ["tail"]).options]
+    for form in ("--since TIME", "--for DURATION", "--server URL", "--node, -N NODES...",
+                 "--output, -o {table,line,json,csv}"):  # fmt: skip
+        assert form in forms
+    by = next(each for each in command_entry(app, ["acct"]).options if each.names == ("--by",))
+    assert (by.form, "One of host, queue," in by.notes) == ("--by CHOICE...", True)
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *SUBCOMMANDS])
+def test_options_of_command_have_different_names(command: str) -> None:
+    """The parser would take the first one."""
+    entry = command_entry(app, command.split())
+    names = [name for each in (*entry.arguments, *entry.options) for name in each.names]
+    assert len(names) == len({*names})
+
+
 def test_help_of_unknown_command_is_error() -> None:
     """Exit code 64."""
     for line in ("xyzzy --help", "dead xyzzy --help"):
@@ -88,7 +112,10 @@ def test_help_of_unknown_command_is_error() -> None:
         assert "no command 'xyzzy'" in shown.err
 
 
-SAMPLES = {"INTEGER": "1", "NUMBER": "1", "PATH": "a", "TEXT": "2025-01-01"}
+SAMPLES = {
+    "INTEGER": "1", "NUMBER": "1", "PATH": "a", "TEXT": "2025-01-01", "DURATION": "10s",
+    "TIME": "2025-01-01", "URL": "nats://a", "NODES": "n[1-2]",
+}  # fmt: skip
 REFERENCE = (ROOT / "docs/reference/commands.md").read_text()
 MANUAL = (ROOT / "docs/reference/ccpipe.1").read_text().replace(r"\-", "-")
 

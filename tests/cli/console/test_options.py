@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.cli.console.options import (
-    LoginOptions,
+    BrokerOptions,
     SiteOptions,
     check_port,
     expand_nodes,
@@ -107,14 +107,14 @@ def write(directory: Path, name: str, **given: object) -> None:
 def test_context_gives_server_and_user(contexts: Path) -> None:
     """The password is quoted; a URL with a login keeps it."""
     write(contexts, "site", url="nats://a:4222,tls://x:y@b", user="me", password=PASSWORD)
-    site = LoginOptions(context="site").site()
+    site = BrokerOptions(context="site").site()
     assert site.bus.servers == ["nats://me:p%40ss%20w%3Ad@a:4222", "tls://x:y@b"]
 
 
 def test_context_gives_credential_files(contexts: Path) -> None:
     """Credentials, keys and certificates stay in their files."""
     write(contexts, "site", url="a", creds="/c", nkey="/n", ca="/ca", cert="/cert", key="/key")
-    bus = LoginOptions(context="site").site().bus
+    bus = BrokerOptions(context="site").site().bus
     assert (bus.servers, bus.credentials_file, bus.nkey_file) == (["a"], "/c", "/n")
     assert (bus.ca_file, bus.cert_file, bus.key_file) == ("/ca", "/cert", "/key")
 
@@ -128,11 +128,36 @@ def test_empty_context_is_selected_one(contexts: Path) -> None:
 
 def test_flags_override_context(contexts: Path) -> None:
     write(contexts, "site", url="nats://a", creds="/c")
-    site = LoginOptions(
-        context="site", server="nats://b,nats://c", user="u", creds=Path("/d")
+    site = BrokerOptions(
+        context="site", server="nats://b,nats://c", nats_user="u", creds=Path("/d")
     ).site()
     assert site.bus.servers == ["nats://b", "nats://c"]
     assert (site.bus.user, site.bus.credentials_file) == ("u", "/d")
+
+
+def test_every_command_with_broker_logs_in_with_options() -> None:
+    """The configuration of the cluster is read with them, too."""
+    bus = (
+        SiteOptions(server="tls://a", nats_user="me", password_file=Path("/p"), creds=Path("/c"))
+        .site()
+        .bus
+    )
+    assert (bus.servers, bus.user) == (["tls://a"], "me")
+    assert (bus.password_file, bus.credentials_file) == ("/p", "/c")
+
+
+@pytest.mark.parametrize("server", ["http://a:1", "127.0.0.1:99999", "nats://a,", "nats://"])
+def test_invalid_server_is_usage_error_with_flag_and_value(server: str) -> None:
+    """Not an error of the configuration."""
+    wrong = server.rsplit(",", maxsplit=1)[-1]
+    with pytest.raises(UsageError, match=f"^--server: not the URL of a NATS server: '{wrong}' "):
+        SiteOptions(server=server).site()
+
+
+def test_password_in_invalid_server_is_masked() -> None:
+    with pytest.raises(UsageError) as caught:
+        SiteOptions(server=f"http://u:{PASSWORD}@a").site()
+    assert PASSWORD not in str(caught.value)
 
 
 def test_unreadable_context_is_named_with_file(contexts: Path) -> None:

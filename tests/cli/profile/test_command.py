@@ -53,6 +53,17 @@ def test_formats_have_equal_rows(tmp_path: Path) -> None:
     assert not [problem for message in messages for problem in message.problems()]
 
 
+def test_node_takes_lists_and_patterns() -> None:
+    """A bad list is a usage error that names the flag."""
+    given = ("profile", "extract", "-i", JOB, "-s", "Energy")
+    whole = ccpipe(*given).out
+    names = sorted({line.split(",")[1] for line in whole.splitlines()[1:]})
+    for node in (",".join(names), "*", f"{names[0][:-1]}?"):
+        assert ccpipe(*given, "--node", node).out == whole
+    bad = ccpipe(*given, "-N", "n[1-")
+    assert (bad.code, "--node n[1-: " in bad.err) == (64, True)
+
+
 def test_filters_may_be_repeated() -> None:
     def steps(*arguments: object) -> set[tuple[str, str]]:
         lines = ccpipe("profile", "extract", "-s", "Tasks", *arguments).out.splitlines()[1:]

@@ -216,7 +216,7 @@ async def test_stats_count_by_subject_kind_cluster_and_name(nats_server: NatsSer
     """Printed at the end unless stdout is a terminal; with the number of nodes per cluster."""
     shown = await seen(nats_server, "--stats", "--count", "8")
     rows = [line.split() for line in shown.out.splitlines()]
-    assert rows[0] == ["what", "which", "lines", "per", "second", "nodes"]
+    assert rows[0] == ["WHAT", "WHICH", "LINES", "PER", "SECOND", "NODES"]
     assert [row[:3] for row in rows[1:3]] == [
         ["subject", "fritz.metrics", "8"],
         ["kind", "metric", "4"],

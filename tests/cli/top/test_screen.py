@@ -13,7 +13,7 @@ from textual.widgets import DataTable
 
 from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.bus.nats.server import NatsServer
-from ccpipe.cli.console.options import LoginOptions
+from ccpipe.cli.console.options import BrokerOptions
 from ccpipe.cli.top import command
 from ccpipe.cli.top.screen import Top
 from ccpipe.cli.top.tables import as_json, new_state
@@ -68,6 +68,8 @@ async def test_screen_switches_tables_by_keys(nats_server: NatsServer) -> None:
     try:
         async with app.run_test(size=(110, 20)) as pilot:
             await shows(pilot, app, "fritz", "2")
+            heads = [str(each.label) for each in app.query_one(DataTable).columns.values()]
+            assert heads[:3] == ["CLUSTER", "NODES", "SILENT"]
             await pilot.press("enter")
             await shows(pilot, app, "fritz", "e1", "3.5")
             assert app.view == "nodes"
@@ -132,8 +134,8 @@ async def test_top_once_prints_all_tables_as_json(
     stream = client.jetstream()
     await stream.add_stream(name="all", subjects=["fritz.events.*"])
     await stream.publish("fritz.events.job", job_event("start_job", user="ann", resources=[]))
-    login = LoginOptions(server=nats_server.url)
-    running = asyncio.create_task(command.top(login=login, once=True, output="json", for_="300s"))
+    where = BrokerOptions(server=nats_server.url)
+    running = asyncio.create_task(command.top(where=where, once=True, output="json", for_="300s"))
     while not all(as_json(state)[name] for name in ("nodes", "jobs", "gpus")):
         await client.publish("fritz.metrics", NODE)
         await asyncio.sleep(0.1)
@@ -145,3 +147,12 @@ async def test_top_once_prints_all_tables_as_json(
     assert [node["node"] for node in read["nodes"]] == ["e1", "e2"]
     assert [(job["job"], job["user"]) for job in read["jobs"]] == [(7, "ann")]
     assert read["gpus"][0]["used"] == 80
+
+
+async def test_top_once_prints_table_with_heads_in_capitals(
+    nats_server: NatsServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the other commands do; names in JSON are in small letters."""
+    where = BrokerOptions(server=nats_server.url)
+    await command.top(where=where, view="errors", once=True, for_="5s")
+    assert capsys.readouterr().out.split() == ["AGE", "FROM", "TEXT"]

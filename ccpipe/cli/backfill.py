@@ -1,13 +1,22 @@
 """``ccpipe backfill``: copy data from one store to another."""
 
 import contextlib
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from cyclopts import Parameter
 
-from ccpipe.cli.bridge import batch_limits, load_recipe, recipe_parts, refuse_same_place
+from ccpipe.cli.bridge import (
+    Printer,
+    batch_limits,
+    load_recipe,
+    on_copies,
+    recipe_parts,
+    refuse_same_place,
+    without_traces,
+)
 from ccpipe.cli.console.options import (
     Nodes,
     Rate,
@@ -17,11 +26,11 @@ from ccpipe.cli.console.options import (
     expand_nodes,
     point_in_time,
 )
-from ccpipe.cli.recipe.pipe import dead_letter_sink, run_pipe
+from ccpipe.cli.recipe.pipe import Discarded, dead_letter_sink, run_pipe
 from ccpipe.cli.recipe.shipped import find_recipe
 from ccpipe.config import mask
 from ccpipe.errors import ConfigError, DataError, UsageError
-from ccpipe.pipeline import Source
+from ccpipe.pipeline import Source, Stages
 from ccpipe.sources.file import Format
 from ccpipe.sources.stored.backfill import (
     EARLIEST,
@@ -51,6 +60,7 @@ async def backfill(
     rate: Rate = 0,
     checkpoint: Path | None = None,
     database_password_file: Path | None = None,
+    dry_run: bool = False,
     where: SiteOptions = SiteOptions(),
 ) -> None:
     """Copy data from one store to another.
@@ -82,6 +92,8 @@ async def backfill(
         File that records progress: data recorded there is not written again.
     database_password_file
         File with the database password.
+    dry_run
+        Print what would be written; write nothing and record no progress.
     """
     is_stored = from_ != "file" and from_ not in FORMATS
     if not source or (is_stored and len(source) > 1):
@@ -93,12 +105,16 @@ async def backfill(
     recipe = load_recipe(path, where)
     if recipe.sink.get("use") == (from_ if is_stored else "file"):
         refuse_same_place(source, recipe.sink)
-    _, between, sink = recipe_parts(recipe, path, telemetry)
     progress = Progress()
     begin = point_in_time(since, "--since") if since else None
     finish = point_in_time(until, "--until") if until else None
     nodes = frozenset(expand_nodes(node))
     async with contextlib.AsyncExitStack() as stack:
+        if dry_run:
+            temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="ccpipe-"))
+            recipe = without_traces(recipe, Path(temporary))
+            checkpoint = checkpoint and _copy(checkpoint, Path(temporary))
+        _, between, sink = recipe_parts(recipe, path, telemetry)
         stored = None
         if is_stored:
             reading = _stored(from_, source[0], database_password_file, nodes)
@@ -117,20 +133,25 @@ async def backfill(
             rate=rate,
             on_progress=progress.show,
         )
+        stages = Stages(between, reader.gives)
+        letters = Discarded() if dry_run else dead_letter_sink(reader, sink, recipe, telemetry)
+        if dry_run:
+            sink = Printer(stages.gives)
         try:
             await run_pipe(
                 reader,
                 sink,
                 name=f"backfill {to.stem}",
                 telemetry=telemetry,
-                translators=between,
-                dead_letter_sink=dead_letter_sink(reader, sink, recipe, telemetry),
+                translators=stages,
+                dead_letter_sink=letters,
                 limits=batch_limits(sink, recipe.batch),
             )
         finally:
             progress.clear()
     if dead := telemetry.total(telemetry.dead):
-        raise DataError(f"{plural(dead, 'line')} not written, but kept as dead letters")
+        kept = "" if dry_run else ", but kept as dead letters"
+        raise DataError(f"{plural(dead, 'line')} not written{kept}")
 
 
 def _reader(
@@ -156,6 +177,10 @@ def _stored(
     if not place.startswith(("postgresql://", "postgres://")):
         raise ConfigError(f"{mask(place, 'url')!r} is not a postgresql:// address")
     return from_postgres(place, str(password_file or ""), nodes)
+
+
+def _copy(checkpoint: Path, directory: Path) -> Path:
+    return Path(on_copies({"checkpoint": str(checkpoint)}, directory)["checkpoint"])
 
 
 def _describe_range(since: str | None, until: str | None) -> Iterator[str]:

@@ -133,9 +133,9 @@ def without_traces(recipe: Recipe, directory: Path) -> Recipe:
     """
     return msgspec.structs.replace(
         recipe,
-        source=_on_copies(recipe.source, directory / "source"),
+        source=on_copies(recipe.source, directory / "source"),
         translate=[
-            _on_copies(table, directory / f"translate-{i}")
+            on_copies(table, directory / f"translate-{i}")
             for i, table in enumerate(recipe.translate)
         ],
         sink={"use": "null"},
@@ -143,7 +143,8 @@ def without_traces(recipe: Recipe, directory: Path) -> Recipe:
     )
 
 
-def _on_copies(table: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+def on_copies(table: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+    """Return a table of a recipe whose persistent files are copies in a directory."""
     copied = {key: value for key, value in table.items() if key not in SHARED}
     if isinstance(path := copied.get(STATE_FILE), str) and path:
         directory.mkdir(exist_ok=True)

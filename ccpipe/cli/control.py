@@ -84,7 +84,13 @@ async def get(
 
 @control.command
 async def put(
-    name: str, value: str, /, *, to: Recipients = Recipients(), where: SiteOptions = SiteOptions()
+    name: str,
+    value: str,
+    /,
+    *,
+    dry_run: bool = False,
+    to: Recipients = Recipients(),
+    where: SiteOptions = SiteOptions(),
 ) -> None:
     """Set a value on nodes.
 
@@ -103,18 +109,28 @@ async def put(
         What to set, such as interval, freq.governor or rapl.pkg_limit_1.
     value
         New value; numbers can have a unit.
+    dry_run
+        Print the requests in line protocol; send nothing.
     """
     if not to.node:
         raise UsageError("--node is missing: to set a value, name the nodes")
+    if dry_run:
+        with open_stdout() as stdout:
+            stdout.write(encode(_requests(name, value, to), precision="ns"))
+        return
     await _request(where, name, value, to)
+
+
+def _requests(name: str, value: str | None, to: Recipients) -> list[Message]:
+    tags = {"type": to.type_, **({"type-id": to.id_} if to.id_ else {})}
+    nodes = expand_nodes(to.node) or [""]
+    return [control_request(name, node=node, value=value, tags=tags) for node in nodes]
 
 
 async def _request(where: SiteOptions, name: str, value: str | None, to: Recipients) -> None:
     site = where.site()
     timeout = seconds(to.timeout, "--timeout") or 0
-    names = expand_nodes(to.node) or [""]
-    tags = {"type": to.type_, **({"type-id": to.id_} if to.id_ else {})}
-    requests = [control_request(name, node=node, value=value, tags=tags) for node in names]
+    requests = _requests(name, value, to)
     connection = Connection(site.bus, name="control", telemetry=Telemetry(), forever=False)
     async with connection as bus:
         answers = await send_requests(bus, site, requests, seconds=timeout)
@@ -122,7 +138,8 @@ async def _request(where: SiteOptions, name: str, value: str | None, to: Recipie
     _show(
         [answer for answer in answers if to.output != "table" or answer not in refusals], to.output
     )
-    silent = [node for node in names if node not in {answer.hostname for answer in answers}]
+    answered = {answer.hostname for answer in answers}
+    silent = [node for each in requests if (node := each.hostname) not in answered]
     if silent == [""] and not answers:
         raise UnavailableError(f"no node of {site.cluster} answered within {timeout:g} s")
     _report(refusals, [node for node in silent if node], timeout)

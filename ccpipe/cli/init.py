@@ -1,6 +1,7 @@
 """``ccpipe init``: the initial files of a site."""
 
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -39,6 +40,7 @@ def init(
     server: Annotated[str, URL] = "nats://127.0.0.1:4222",
     recipe: list[str] | None = None,
     units: bool = False,
+    dry_run: bool = False,
 ) -> None:
     """Write the initial files of a site: ccpipe.toml, nats.conf and recipes.
 
@@ -62,6 +64,8 @@ def init(
         Recipes to write, by name; default: all.
     units
         Write systemd units, too.
+    dry_run
+        Print the names of the files, but write none.
     """
     known = recipes()
     for name in recipe or ():
@@ -79,7 +83,9 @@ def init(
     if units:
         for path in sorted((shipped / "bridges" / "systemd").glob("*.service")):
             files[Path("systemd", path.name)] = _read(path)
-    _write(dir_, files)
+    _check_absent(dir_, files)
+    if not dry_run:
+        _write(dir_, files)
     for path in files:
         print(dir_ / path)
 
@@ -88,12 +94,14 @@ def _read(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def _write(target: Path, files: dict[Path, str]) -> None:
-    """Write files that do not exist yet; none if one of them exists."""
+def _check_absent(target: Path, files: Iterable[Path]) -> None:
     existing = [str(target / path) for path in files if (target / path).exists()]
     if existing:
         verb = "exists" if len(existing) == 1 else "exist"
         raise UsageError(f"{listed(existing)} {verb}; nothing was written")
+
+
+def _write(target: Path, files: Mapping[Path, str]) -> None:
     try:
         for path, text in files.items():
             (target / path).parent.mkdir(parents=True, exist_ok=True)

@@ -1,25 +1,33 @@
 """``ccpipe send``: lines from files or standard input onto the bus."""
 
+import contextlib
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from ccpipe.bus.codecs import Packing
 from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.errors import ForbiddenError
 from ccpipe.bus.nats.publisher import NoStreamError
 from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.console.options import Lenient, Rate, SiteOptions
 from ccpipe.cli.recipe.pipe import Discarded, run_pipe
 from ccpipe.errors import DataError, DeniedError, MissingInputError, UsageError
-from ccpipe.pipeline import DeadLetterSink, Limits
+from ccpipe.formats.lineprotocol import Lines
+from ccpipe.pipeline import DeadLetterSink, Limits, Sink
 from ccpipe.records import Records
 from ccpipe.sinks.dead_letter_file import DeadLetterFile
 from ccpipe.sources.file import FileSource
 from ccpipe.telemetry import Telemetry
-from ccpipe.terminal import Progress, plural
+from ccpipe.terminal import Progress, data_for_stdout, plural
+
+ONE_LINE = Packing(1, 2**20, 2**20)
+"""Limits of a payload that is printed."""
 
 
 async def send(
@@ -28,6 +36,7 @@ async def send(
     lenient: Lenient = False,
     rate: Rate = 0,
     rejected: Path | None = None,
+    dry_run: bool = False,
     where: SiteOptions = SiteOptions(),
 ) -> None:
     """Publish lines from files or standard input.
@@ -52,27 +61,35 @@ async def send(
         Unit of the timestamps; auto infers it from their magnitude.
     rejected
         Dead-letter file for lines left out, readable by `ccpipe dead`.
+    dry_run
+        Print each line after its subject; connect to nothing.
     """
     _check(files, rate)
     site, telemetry = where.site(), Telemetry()
     source = FileSource(
         paths=list(files) or ["-"], format="line", lenient=lenient, rate=rate, precision=precision
     )
-    letters: DeadLetterSink = DeadLetterFile(rejected) if rejected else Discarded()
-    async with Connection(site.bus, name="send", telemetry=telemetry, forever=False) as bus:
-        sink = _Sending(site=site, telemetry=telemetry, codec=LineCodec(precision=precision))
+    codec = LineCodec(precision=precision)
+    sending = _Sending(site=site, telemetry=telemetry, codec=codec)
+    async with contextlib.AsyncExitStack() as stack:
+        letters: DeadLetterSink = Discarded()
+        sink: Sink[Any] = _Printing(codec, Subjects.of(site))
+        if not dry_run:
+            bus = Connection(site.bus, name="send", telemetry=telemetry, forever=False)
+            sink = sending.using(await stack.enter_async_context(bus))
+            letters = DeadLetterFile(rejected) if rejected else letters
         await run_pipe(
             source,
-            sink.using(bus),
+            sink,
             name="send",
             telemetry=telemetry,
             dead_letter_sink=letters,
             limits=Limits(max_wait=0.1),
         )
     dead = plural(telemetry.total(telemetry.dead), "line")
-    if sink.forbidden:
+    if sending.forbidden:
         sent = plural(telemetry.total(telemetry.written), "line")
-        raise DeniedError(f"{sent} sent, {dead} left out: {ForbiddenError(sink.forbidden)}")
+        raise DeniedError(f"{sent} sent, {dead} left out: {ForbiddenError(sending.forbidden)}")
     if telemetry.total(telemetry.dead):
         raise DataError(f"{dead} left out, reported above")
 
@@ -84,6 +101,21 @@ def _check(files: Sequence[str], rate: int) -> None:
             raise MissingInputError(f"{file}: {reason}")
     if rate < 0:
         raise UsageError("--rate must be at least 0")
+
+
+class _Printing(Sink[Lines]):
+    """Prints lines with their subjects."""
+
+    takes = Lines
+
+    def __init__(self, codec: LineCodec, subjects: Subjects) -> None:
+        self.codec = codec
+        self.subjects = subjects
+
+    async def write(self, records: Lines) -> None:
+        for subject, payload in self.codec.encode(records, self.subjects, ONE_LINE):
+            sys.stdout.buffer.write(data_for_stdout(subject.encode() + b" " + payload))
+        sys.stdout.buffer.flush()
 
 
 class _Sending(NatsSink):

@@ -169,6 +169,21 @@ async def test_backfill_reads_output_of_file_sink(tmp_path: Path, form: Format) 
     assert noted(checkpoint) == len(messages) + 1
 
 
+def test_dry_run_of_backfill_prints_lines(tmp_path: Path) -> None:
+    """Nothing is written, neither data nor dead letters nor progress."""
+    paths = files(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    (tmp_path / "bad.lp").write_bytes(b"broken\n")
+    made = recipe(tmp_path)
+    done = ccpipe(
+        "backfill", *paths, tmp_path / "bad.lp", "--from", "file", "--to", made, "--dry-run",
+        "--checkpoint", tmp_path / "checkpoint", XDG_STATE_HOME=str(tmp_path / "state"),
+    )  # fmt: skip
+    assert (done.code, done.err.splitlines()[-1]) == (65, "ccpipe: 1 line not written")
+    assert Counter(map(repr, decode(done.out.encode()))) == Counter(map(repr, MESSAGES))
+    assert sorted({*tmp_path.rglob("*")} - {tmp_path / "bad.lp", made}) == before
+
+
 def test_backfill_selects_times_and_nodes_of_files(tmp_path: Path) -> None:
     """A line without a timestamp is in no range."""
     paths = files(tmp_path)

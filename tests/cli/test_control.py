@@ -188,6 +188,17 @@ async def test_control_errors_have_exit_codes(
     assert governor(nodes_root, "n1") == governor(nodes_root, "n2") == "powersave"
 
 
+def test_dry_run_of_control_put_prints_requests() -> None:
+    """One for each node, without a broker."""
+    given = ("control", "put", "rapl.pkg_limit_1", "85W", "--type", "socket", "--id", "0")
+    shown = ccpipe(*given, "-N", "f[1-2]", "--dry-run")
+    assert shown.code == 0, shown.err
+    assert [request.rpartition(" ")[0] for request in shown.out.splitlines()] == [
+        f'rapl.pkg_limit_1,hostname={node},method=PUT,type=socket,type-id=0 control="85W"'
+        for node in ("f1", "f2")
+    ]
+
+
 async def test_control_put_reports_nodes_that_refuse(
     nats_server: NatsServer, nodes_root: Path
 ) -> None:

@@ -46,6 +46,16 @@ def test_init_overwrites_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "nats.conf").read_text() == "mine"
 
 
+def test_dry_run_of_init_prints_names_only(tmp_path: Path) -> None:
+    """Of the files that would be written; existing ones are an error, too."""
+    target = tmp_path / "etc"
+    shown = ccpipe("init", target, "--recipe", "parquet", "--dry-run")
+    assert shown.code == 0, shown.err
+    assert shown.out == ccpipe("init", target, "--recipe", "parquet").out
+    assert ccpipe("init", target, "--dry-run").code == 64
+    assert written(target) == {"ccpipe.toml", "nats.conf", "bridges/parquet.toml"}
+
+
 def test_init_writes_chosen_recipes(tmp_path: Path) -> None:
     """By name; a misspelt one is reported before anything is written."""
     assert ccpipe("init", tmp_path, "--recipe", "parket").code == 64

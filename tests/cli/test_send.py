@@ -52,6 +52,19 @@ async def test_send_reports_and_keeps_bad_line(site: Site, tmp_path: Path) -> No
     assert (letter.original, letter.line) == (b"broken", 701)
 
 
+def test_dry_run_of_send_prints_lines_with_their_subjects(tmp_path: Path) -> None:
+    """Without a broker; bad lines are reported, but not kept."""
+    kept = tmp_path / "bad.lp"
+    given = ("send", "--dry-run", "--rejected", kept, "--cluster", "fox.test")
+    done = ccpipe(*given, stdin=LINES[: LINES.index(b"\n") + 1] + EVENT + b"broken\n")
+    assert done.code == 65
+    metric, event = done.out.splitlines()
+    assert metric.startswith("fox%2Etest.metrics m,cluster=fox.test,")
+    assert event.startswith("fox%2Etest.events.job job,cluster=fox.test,")
+    assert "dead letter from stdin line 3" in done.err
+    assert not kept.exists()
+
+
 async def test_send_keeps_rate(site: Site) -> None:
     """By the clock: 700 lines at 1000 a second take time."""
     loop = asyncio.get_running_loop()

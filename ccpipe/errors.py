@@ -146,4 +146,5 @@ def _did_you_mean(word: str, known: list[str]) -> str:
     import difflib
 
     close = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else ""
+    close = close or [each for each in known if word and each.startswith(f"{word}_")]
+    return f"did you mean {close[0]!r}?" if len(close) == 1 else ""

@@ -11,8 +11,8 @@ from cyclopts import Parameter
 from ccpipe.cli.bridge import (
     Printer,
     batch_limits,
+    copy_state,
     load_recipe,
-    on_copies,
     recipe_parts,
     refuse_same_place,
     without_traces,
@@ -113,7 +113,9 @@ async def backfill(
         if dry_run:
             temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="ccpipe-"))
             recipe = without_traces(recipe, Path(temporary))
-            checkpoint = checkpoint and _copy(checkpoint, Path(temporary))
+            checkpoint = checkpoint and Path(
+                copy_state(str(checkpoint), Path(temporary), "--checkpoint")
+            )
         _, between, sink = recipe_parts(recipe, path, telemetry)
         stored = None
         if is_stored:
@@ -177,10 +179,6 @@ def _stored(
     if not place.startswith(("postgresql://", "postgres://")):
         raise ConfigError(f"{mask(place, 'url')!r} is not a postgresql:// address")
     return from_postgres(place, str(password_file or ""), nodes)
-
-
-def _copy(checkpoint: Path, directory: Path) -> Path:
-    return Path(on_copies({"checkpoint": str(checkpoint)}, directory)["checkpoint"])
 
 
 def _describe_range(since: str | None, until: str | None) -> Iterator[str]:

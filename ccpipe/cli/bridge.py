@@ -133,9 +133,9 @@ def without_traces(recipe: Recipe, directory: Path) -> Recipe:
     """
     return msgspec.structs.replace(
         recipe,
-        source=on_copies(recipe.source, directory / "source"),
+        source=_on_copies(recipe.source, directory / "source"),
         translate=[
-            on_copies(table, directory / f"translate-{i}")
+            _on_copies(table, directory / f"translate-{i}")
             for i, table in enumerate(recipe.translate)
         ],
         sink={"use": "null"},
@@ -143,20 +143,26 @@ def without_traces(recipe: Recipe, directory: Path) -> Recipe:
     )
 
 
-def on_copies(table: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+def _on_copies(table: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     """Return a table of a recipe whose persistent files are copies in a directory."""
     copied = {key: value for key, value in table.items() if key not in SHARED}
     if isinstance(path := copied.get(STATE_FILE), str) and path:
-        directory.mkdir(exist_ok=True)
-        copied[STATE_FILE] = str(directory / STATE_FILE)
-        for suffix in ("", "-wal"):  # of a SQLite file
-            try:
-                shutil.copyfile(path + suffix, copied[STATE_FILE] + suffix)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise ConfigError(f"{STATE_FILE}: {path}: {error.strerror}") from None
+        copied[STATE_FILE] = copy_state(path, directory, STATE_FILE)
     return copied
+
+
+def copy_state(path: str, directory: Path, name: str) -> str:
+    """Copy a state file, if it exists, to a directory; return the path of the copy."""
+    directory.mkdir(exist_ok=True)
+    copy = str(directory / Path(path).name)
+    for suffix in ("", "-wal"):  # of a SQLite file
+        try:
+            shutil.copyfile(path + suffix, copy + suffix)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise ConfigError(f"{name}: {path}: {error.strerror}") from None
+    return copy
 
 
 class Printer(Sink[Any]):

@@ -101,7 +101,8 @@ def run(
         for pipe in filter(None, (process.stdout, process.stderr)):
             pipe.close()
     if code < 0 or code & ~tolerated:
-        raise ChildProcessError(f"ended with {code}: {complaint!r:.{_MAX_STDERR}}")
+        text = " ".join(complaint.decode(errors="backslashreplace").split())
+        raise ChildProcessError(f"ended with {code}: {text}".removesuffix(": "))
     return printed
 
 

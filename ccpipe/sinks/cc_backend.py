@@ -78,9 +78,8 @@ class CcBackendSink(HttpSink[Lines]):
 
     stored = frozenset({200, 201})
 
-    limits = Limits(
-        max_records=100, max_wait=0.0, write_timeout=300.0
-    )  # each request has a shorter timeout
+    # Each request has a shorter timeout.
+    limits = Limits(max_records=100, max_wait=0.0, write_timeout=300.0)
 
     def __init__(
         self,

@@ -40,6 +40,10 @@ def failure(tree: dict[str, Any], kind: Any = Site, **more: Any) -> str:
         ({"clustr": "x"}, "top level: unknown key 'clustr'; did you mean 'cluster'?"),
         ({"bus": {"server": []}}, "bus: unknown key 'server'; did you mean 'servers'?"),
         (
+            {"publish": {"sonar": {"sample": "5m"}}},
+            "publish.sonar: unknown key 'sample'; did you mean 'sample_interval'?",
+        ),
+        (
             {"batch": {"max_record": 1}},
             "batch: unknown key 'max_record'; did you mean 'max_records'?",
         ),

@@ -293,7 +293,7 @@ def test_hdf5_gives_up_file_after_repeated_crashes(
 def test_hdf5_names_extra_of_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
     hdf5._process.end()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"pip install 'ccpipe\[profile\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'ccpipe\[hdf5\]'"):
         read_file(SAMPLE)
 
 

@@ -54,7 +54,7 @@ def test_command_skips_bad_line(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_command_logs_reason_of_failure(caplog: pytest.LogCaptureFixture) -> None:
     assert collect("sh", "-c", "echo a value=1; echo no luck >&2; exit 3") == []
-    assert logged_once(caplog) == "collector command: it: ended with 3: b'no luck\\n'"
+    assert logged_once(caplog) == "collector command: it: ended with 3: no luck"
 
 
 def test_command_names_missing_program(caplog: pytest.LogCaptureFixture) -> None:

@@ -91,7 +91,7 @@ def test_ipmi_runs_first_installed_program(tmp_path: Path, monkeypatch: pytest.M
 
 def test_ipmi_raises_error_with_output_of_failed_program() -> None:
     """Such as one without a controller, or one that hangs."""
-    with pytest.raises(ChildProcessError, match="ended with 1: b'no device"):
+    with pytest.raises(ChildProcessError, match="ended with 1: no device"):
         list(Ipmi(command=["sh", "-c", "echo no device >&2; exit 1"]).collect(1))
     with pytest.raises(ChildProcessError, match=r"took more than 0\.1 s"):
         list(Ipmi(command=["sleep", "600"], timeout=Duration(0.1)).collect(1))

@@ -50,7 +50,7 @@ def test_driver_names_missing_extra_without_python_library(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert Driver(str(tmp_path)).is_there()
-    with pytest.raises(MissingExtra, match=r"ccpipe\[gpu\]"):
+    with pytest.raises(MissingExtra, match=r"ccpipe\[nvidia\]"):
         Driver(str(tmp_path)).gpus()
 
 

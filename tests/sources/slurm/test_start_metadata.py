@@ -158,7 +158,7 @@ async def test_job_starts_without_script_on_failure(
     assert ["jobScript" in each for each in found] == [False, False, True]
     assert all("slurmInfo" in each for each in found)
     (record,) = caplog.records
-    assert "job 7: scontrol: ended with 1: b'down" in record.getMessage()
+    assert "job 7: scontrol: ended with 1: down" in record.getMessage()
 
 
 async def test_description_is_missing_if_scontrol_fails(programs: Programs) -> None:

@@ -31,7 +31,7 @@ def test_a_file_system_that_fails_costs_itself_only(
     for _ in range(2):
         assert {mount for _, mount in reported(collector.collect(1))} == {"/beeond"}
     [record] = caplog.records
-    assert record.message == "collector beegfs_meta: /broken: ended with 1: b'no luck\\n'"
+    assert record.message == "collector beegfs_meta: /broken: ended with 1: no luck"
 
 
 def test_without_beegfs_it_is_off(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ async def test_killed_bridges_store_each_record_once(tmp_path: Path, site: Site)
     wanted = partitioned(site, 4)
     chance = random.Random()
     directory = tmp_path / "parquet"
-    sink = f'[sink]\nuse = "parquet"\ndir = "{directory}"\n[batch]\nage = "0.2s"\n'
+    sink = f'[sink]\nuse = "parquet"\ndir = "{directory}"\n[batch]\nmax_wait = "0.2s"\n'
     published = 0
     with bridges(tmp_path, wanted, sink) as running:
         for _ in range(3):

@@ -39,15 +39,15 @@ def test_step_passes_input_to_command() -> None:
 
 
 def test_step_figures_equal_gnu_time(tmp_path: Path) -> None:
+    """Both measure the same run: another one may take a third more on a busy machine."""
     code = f"x = bytearray(60_000_000)\n{BURN.format(0.6)}"
     child = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {code!r}])"
     measured = tmp_path / "time"
     gnu = [str(program("time", "time")), "-f", "%U %S %M", "-o", str(measured)]
-    subprocess.run([*gnu, sys.executable, "-c", child], check=True)
+    _, found = report("--freq", "0.1", "--", *gnu, sys.executable, "-c", child)
     user, system, kilobytes = map(float, measured.read_text().split())
-    _, found = report("--freq", "0.1", "--", sys.executable, "-c", child)
     raw = found["raw"]
-    assert (raw["user"] + raw["system"]) / 1e6 == pytest.approx(user + system, rel=0.25)
+    assert (raw["user"] + raw["system"]) / 1e6 == pytest.approx(user + system, abs=0.1)
     single = raw["usage_in"]["mem"]["max"]
     parent_too = single - kilobytes * 1024
     assert 0 <= parent_too < 30e6  # the tree's memory has the parent's too

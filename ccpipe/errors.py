@@ -112,12 +112,15 @@ class DeniedError(CcpipeError):
     exit_code = 77
 
 
-def system_reason(error: OSError) -> str:
+def system_reason(error: BaseException) -> str:
     """Return the system's error message without Python's additions: ``Connection refused``.
 
     asyncio adds the address in Python's notation, which the caller's message contains already.
+    An error that is not the system's is returned as its text.
     """
     text = str(error)
+    if not isinstance(error, OSError):
+        return text
     if error.errno and ("Connect call failed" in text or "while attempting to bind" in text):
         return os.strerror(error.errno)
     return error.strerror or text or type(error).__name__

@@ -289,7 +289,7 @@ class TelemetryServer:
                 handler_class=Quiet,
             )
         except (OSError, ValueError, OverflowError) as error:
-            reason = system_reason(error) if isinstance(error, OSError) else error
+            reason = system_reason(error)
             raise ConfigError(f"telemetry.listen: cannot listen on {listen!r}: {reason}") from None
         self.port = self._server.server_port
         self._thread = threading.Thread(

@@ -208,8 +208,7 @@ class HttpSink(TimedSink[A_contra]):
         except (aiohttp.ClientError, OSError) as error:
             if isinstance(error, aiohttp.ClientConnectorError):
                 error = error.os_error
-            reason = system_reason(error) if isinstance(error, OSError) else str(error)
-            reason = mask(reason) or type(error).__name__
+            reason = mask(system_reason(error)) or type(error).__name__
             raise UnavailableError(f"{self._shown}{path}: {reason}") from None
         return Response(answer.status, answer.reason or "", text)
 

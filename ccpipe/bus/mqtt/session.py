@@ -248,7 +248,7 @@ class Session:
         code = getattr(error, "rc", None)
         value = code.value if isinstance(code, ReasonCode) else None  # else an error of paho itself
         cause = error if isinstance(error, OSError) else error.__cause__
-        text = system_reason(cause) if isinstance(cause, OSError) else str(error)
+        text = system_reason(cause if isinstance(cause, OSError) else error)
         reason = f"{self.broker.url}: {text or type(error).__name__}"
         if value in _DENIED:
             return DeniedError(reason)

@@ -313,7 +313,7 @@ class Database:
     def _reported(self, error: Exception) -> CcpipeError:
         """Translate an error of the library; it is retried if it may be temporary."""
         state = getattr(error, "sqlstate", None) or ""
-        text = system_reason(error) if isinstance(error, OSError) else str(error)
+        text = system_reason(error)
         reason = f"{self.place}: {text or type(error).__name__}"
         if state.startswith("28") or state == "42501":  # authorization, privileges
             return DeniedError(reason)

@@ -273,7 +273,7 @@ async def from_postgres(
             await connection.close()
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
         address = urlsplit(url)
-        reason = system_reason(error) if isinstance(error, OSError) else str(error)
+        reason = system_reason(error)
         is_denied = isinstance(error, asyncpg.InvalidAuthorizationSpecificationError)
         denied_or_down = DeniedError if is_denied else UnavailableError
         raise denied_or_down(

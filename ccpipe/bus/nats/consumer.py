@@ -329,9 +329,11 @@ class ConsumerReader(MessageReader):
 
         The broker redelivers them after `ack_wait`. Newer messages would overtake them, such as a
         job's stop its start. If other bridges request messages too, they share the work and no
-        order is guaranteed.
+        order is guaranteed. But for `PULL_SECONDS` an open request may be one of the lost
+        connection, which the broker still regards as alive.
         """
-        deadline = time.monotonic() + self.ack_wait + SETTLE_SECONDS
+        begin = time.monotonic()
+        deadline = begin + self.ack_wait + SETTLE_SECONDS
         is_reported = False
         while not self._stopped.is_set() and time.monotonic() < deadline:
             with contextlib.suppress(UnavailableError):
@@ -342,7 +344,8 @@ class ConsumerReader(MessageReader):
                 self.telemetry.expect(self, STUCK_SECONDS)
                 await self._acknowledge_again(found.identity)
                 missing = found.num_ack_pending - len(self._held())
-                if missing <= 0 or found.num_waiting:
+                is_shared = found.num_waiting and time.monotonic() > begin + PULL_SECONDS
+                if missing <= 0 or is_shared:
                     break
                 if not is_reported:
                     log.info(

@@ -1,13 +1,17 @@
 """End to end: from the sink through a real broker to the source."""
 
 import asyncio
+import json
 import os
 import signal
 
+import nats
 import pytest
 
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.bus.nats.streams.stream import stream_name
+from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import encode, to_lines
@@ -101,3 +105,31 @@ async def test_messages_of_lost_connection_are_redelivered_before_newer_ones(
             await sink.write(to_lines(metrics(8)[5:]))
             await eventually(lambda: len(reader.values) >= 8)
     assert reader.values == [float(i) for i in range(8)]
+
+
+async def test_request_of_dead_bridge_does_not_let_newer_messages_overtake(
+    nats_server: NatsServer, site: Site, sink: NatsSink
+) -> None:
+    """The broker keeps it open until it notices, as if another bridge shared the work."""
+    async with Reader(source(site, ack_wait=3.0)) as reader:
+        await sink.write(to_lines(metrics(1)))
+        await eventually(lambda: len(reader.values) == 1)
+    client = await nats.connect(nats_server.url)
+    received: list[object] = []
+
+    async def receive(message: object) -> None:
+        received.append(message)
+
+    inbox = client.new_inbox()
+    await client.subscribe(inbox, cb=receive)
+    subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream_name(Subjects.of(site))}.test"
+    request = json.dumps({"batch": 10, "expires": 1_500_000_000}).encode()
+    await client.publish(subject, request, reply=inbox)
+    await sink.write(to_lines(metrics(3)[1:]))
+    await eventually(lambda: len(received) == 1)
+    async with Reader(source(site, ack_wait=3.0)) as reader:
+        await eventually(lambda: len(received) == 2)  # the request has expired
+        await sink.write(to_lines(metrics(5)[3:]))
+        await eventually(lambda: len(reader.values) == 4)
+    assert reader.values == [1.0, 2.0, 3.0, 4.0]
+    await client.close()

@@ -20,7 +20,7 @@ from tests.paths import TEST_DATA
 TREES = TEST_DATA / "proc"
 PACKED = TEST_DATA / "sys"
 
-Told = dict[tuple[str, str], Value]
+Reported = dict[tuple[str, str], Value]
 """Values by name and by what the tags ``type-id`` and ``stype-id`` say, as ``0/Core 1``."""
 
 
@@ -46,7 +46,7 @@ class Root:
             unpack(packed.read_text(), directory, number)
         self.path.symlink_to(directory)
 
-    def twice(self, collector: Collector, tree: str) -> tuple[Told, Told]:
+    def twice(self, collector: Collector, tree: str) -> tuple[Reported, Reported]:
         """Read a tree's first and second reading, and check every message by the rules."""
         self.show(f"{tree}/first")
         first = reported(collector.collect(1_000_000_000))
@@ -88,9 +88,9 @@ def _from_hex(text: str) -> bytes:
         return text.encode(errors="surrogateescape")
 
 
-def reported(messages: Iterable[Message]) -> Told:
+def reported(messages: Iterable[Message]) -> Reported:
     """Return what messages say; each of them must be clean, writable and told once."""
-    values: Told = {}
+    values: Reported = {}
     for message in messages:
         checked(message)
         tags = message.tags

@@ -34,8 +34,8 @@ class Fails:
 
 
 @dataclass
-class Card:
-    """One card, or a part of one."""
+class FakeGpu:
+    """One GPU, or a part of one."""
 
     address: str
     uuid: str
@@ -46,8 +46,8 @@ class Card:
     or tuples of an id and bytes), or ``Fails``; what is not here is not supported.
     ``GetProcessUtilization`` has tuples of an id, a moment and a percentage.
     """
-    parts: list["Card | None"] = field(default_factory=list)
-    """What MIG cut the card up into; None is an empty place."""
+    parts: list["FakeGpu | None"] = field(default_factory=list)
+    """What MIG cut the GPU up into; None is an empty place."""
     is_lost: bool = False
 
 
@@ -101,22 +101,22 @@ FULL: dict[Any, Any] = {
 }
 
 
-def full_card(address: str = FIRST, **changes: Any) -> Card:
-    return Card(address, f"GPU-{address}", {**FULL, **changes})
+def full_gpu(address: str = FIRST, **changes: Any) -> FakeGpu:
+    return FakeGpu(address, f"GPU-{address}", {**FULL, **changes})
 
 
 class Library:
-    """The library; ``cards`` may change between two calls, as cards do."""
+    """The library; ``gpus`` may change between two calls, as GPUs do."""
 
-    def __init__(self, cards: list[Card], missing: set[str] | None = None) -> None:
-        """Have these cards, and lack the functions `missing`, as an old library does."""
-        self.cards = cards
+    def __init__(self, gpus: list[FakeGpu], missing: set[str] | None = None) -> None:
+        """Have these GPUs, and lack the functions `missing`, as an old library does."""
+        self.gpus = gpus
         self.driver = "550.54.15"
         self.begun = 0
         self.ended = 0
         self.samples: dict[int, tuple[int, ...]] = {}
         """Samples of GPM that are not freed."""
-        self.sets: dict[int, Card | None] = {}
+        self.sets: dict[int, FakeGpu | None] = {}
         """Sets of events that are not freed, by whose errors arrive there."""
         self.made = 0
         self.calls = 0
@@ -147,18 +147,18 @@ class Library:
         return OK
 
     def tell_count(self, count: Any) -> int:
-        count._obj.value = len(self.cards)
+        count._obj.value = len(self.gpus)
         return self.count
 
     def find(self, index: Any, handle: Any) -> int:
-        return _point(handle, id(self.cards[index.value]))
+        return _point(handle, id(self.gpus[index.value]))
 
     def tell_address(self, handle: Any, info: Any) -> int:
-        info._obj.busId = self._card(handle).address.encode()
-        return GPU_IS_LOST if self._card(handle).is_lost else OK
+        info._obj.busId = self._gpu(handle).address.encode()
+        return GPU_IS_LOST if self._gpu(handle).is_lost else OK
 
     def tell_uuid(self, handle: Any, buffer: Any, size: Any) -> int:
-        buffer.value = self._card(handle).uuid.encode()
+        buffer.value = self._gpu(handle).uuid.encode()
         return OK
 
     def tell_driver(self, buffer: Any, size: Any) -> int:
@@ -166,7 +166,7 @@ class Library:
         return OK
 
     def tell_use(self, handle: Any, array: Any, count: Any, since: Any) -> int:
-        answer = self._card(handle).answers.get("GetProcessUtilization", Fails(NOT_SUPPORTED))
+        answer = self._gpu(handle).answers.get("GetProcessUtilization", Fails(NOT_SUPPORTED))
         if isinstance(answer, Fails):
             return answer.code
         samples = [sample for sample in answer if sample[1] > since.value]
@@ -179,7 +179,7 @@ class Library:
 
     def tell_fields(self, handle: Any, count: Any, fields: Any) -> int:
         for asked in fields._obj:
-            answer = self._card(handle).answers.get(("Field", asked.fieldId, asked.scopeId))
+            answer = self._gpu(handle).answers.get(("Field", asked.fieldId, asked.scopeId))
             asked.nvmlReturn = NOT_SUPPORTED if answer is None else OK
             if isinstance(answer, Fails):
                 asked.nvmlReturn, answer = answer.code, 0
@@ -187,7 +187,7 @@ class Library:
         return OK
 
     def tell_support(self, handle: Any, support: Any) -> int:
-        support._obj.isSupportedDevice = self._card(handle).answers.get("Gpm", 0)
+        support._obj.isSupportedDevice = self._gpu(handle).answers.get("Gpm", 0)
         return OK
 
     def make_sample(self, sample: Any) -> int:
@@ -201,17 +201,17 @@ class Library:
 
     def take_sample(self, handle: Any, *which: Any) -> int:
         *instance, sample = which
-        answer = self._card(handle).answers.get("TakeSample", OK)
+        answer = self._gpu(handle).answers.get("TakeSample", OK)
         if isinstance(answer, Fails):
             return answer.code
-        self.samples[_number(sample)] = (id(self._card(handle)), *instance)
+        self.samples[_number(sample)] = (id(self._gpu(handle)), *instance)
         return OK
 
     def compare_samples(self, request: Any) -> int:
         asked = request._obj
-        card, *instance = self.samples[_number(asked.sample1)]
-        assert [card, *instance] == list(self.samples[_number(asked.sample2)])
-        answers = next(each for each in self.cards if id(each) == card).answers
+        gpu, *instance = self.samples[_number(asked.sample1)]
+        assert [gpu, *instance] == list(self.samples[_number(asked.sample2)])
+        answers = next(each for each in self.gpus if id(each) == gpu).answers
         for index in range(asked.numMetrics):
             found = asked.metrics[index]
             value = answers.get(("Gpm", *instance, found.metricId))
@@ -225,18 +225,18 @@ class Library:
         return _point(events, self.made)
 
     def register(self, handle: Any, types: Any, events: Any) -> int:
-        if "Xid" not in self._card(handle).answers:
+        if "Xid" not in self._gpu(handle).answers:
             return NOT_SUPPORTED
-        self.sets[_number(events)] = self._card(handle)
+        self.sets[_number(events)] = self._gpu(handle)
         return OK
 
     def wait(self, events: Any, data: Any, milliseconds: Any) -> int:
-        """Hand over the next error of a card, of which ``Xid`` is a list."""
-        card = self.sets[_number(events)]
-        assert card is not None
-        if not card.answers["Xid"]:
+        """Hand over the next error of a GPU, of which ``Xid`` is a list."""
+        gpu = self.sets[_number(events)]
+        assert gpu is not None
+        if not gpu.answers["Xid"]:
             return TIMEOUT
-        data._obj.eventData = card.answers["Xid"].pop(0)
+        data._obj.eventData = gpu.answers["Xid"].pop(0)
         return OK
 
     def free_set(self, events: Any) -> int:
@@ -244,34 +244,34 @@ class Library:
         return OK
 
     def set_power_limit(self, handle: Any, milliwatts: Any) -> int:
-        """Set it, or fail; an answer for this function is a value that the card keeps instead."""
-        card = self._card(handle)
-        answer = card.answers.get("SetPowerManagementLimit", milliwatts.value)
+        """Set it, or fail; an answer for this function is a value that the GPU keeps instead."""
+        gpu = self._gpu(handle)
+        answer = gpu.answers.get("SetPowerManagementLimit", milliwatts.value)
         if isinstance(answer, Fails):
             return answer.code
-        card.answers["GetPowerManagementLimit"] = answer
+        gpu.answers["GetPowerManagementLimit"] = answer
         return OK
 
     def tell_places(self, handle: Any, count: Any) -> int:
-        count._obj.value = len(self._card(handle).parts)
+        count._obj.value = len(self._gpu(handle).parts)
         return OK
 
     def find_part(self, handle: Any, index: Any, part: Any) -> int:
-        found = self._card(handle).parts[index.value]
+        found = self._gpu(handle).parts[index.value]
         return NOT_FOUND if found is None else _point(part, id(found))
 
-    def _card(self, handle: Any) -> Card:
+    def _gpu(self, handle: Any) -> FakeGpu:
         address = _number(handle)
-        everything = [*self.cards, *(part for card in self.cards for part in card.parts)]
-        return next(card for card in everything if card is not None and id(card) == address)
+        everything = [*self.gpus, *(part for gpu in self.gpus for part in gpu.parts)]
+        return next(gpu for gpu in everything if gpu is not None and id(gpu) == address)
 
     def _answer(self, name: str, handle: Any, *args: Any) -> int:
-        card = self._card(handle)
-        if card.is_lost:
+        gpu = self._gpu(handle)
+        if gpu.is_lost:
             return GPU_IS_LOST
         plain = [getattr(arg, "value", arg) for arg in args if not hasattr(arg, "_obj")]
         asked = [arg for arg in plain if isinstance(arg, int)]
-        answer = card.answers.get((name, *asked), card.answers.get(name, Fails(NOT_SUPPORTED)))
+        answer = gpu.answers.get((name, *asked), gpu.answers.get(name, Fails(NOT_SUPPORTED)))
         places = [arg._obj for arg in args if hasattr(arg, "_obj")]
         match answer:
             case Fails(code):
@@ -302,9 +302,9 @@ def _processes(processes: list[Any], count: Any, array: Any) -> int:
 
 
 def install(
-    monkeypatch: pytest.MonkeyPatch, root: Path, *cards: Card, missing: set[str] | None = None
+    monkeypatch: pytest.MonkeyPatch, root: Path, *gpus: FakeGpu, missing: set[str] | None = None
 ) -> Library:
-    library = Library(list(cards), missing)
+    library = Library(list(gpus), missing)
     monkeypatch.setattr(pynvml, "nvmlLib", library)
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     driver = root / "proc/driver/nvidia/version"

@@ -19,7 +19,7 @@ from ccpipe.node.collectors.network import Network
 from ccpipe.node.collectors.processes import Processes
 from ccpipe.node.collectors.storage.disk import Disk
 from tests.conftest import program
-from tests.node.conftest import Told, reported
+from tests.node.conftest import Reported, reported
 
 KIB = 1024
 
@@ -129,7 +129,7 @@ def test_disks_agree_with_iostat(tmp_path: Path) -> None:
             assert minimum - 2 <= gained <= maximum + 2, (device, column)
 
 
-def _kib(values: Told, name: str, device: str) -> float:
+def _kib(values: Reported, name: str, device: str) -> float:
     return float(values[name, device]) / 2
 
 

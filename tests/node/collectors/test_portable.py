@@ -17,7 +17,7 @@ from ccpipe.node.collectors.network import Network
 from ccpipe.node.collectors.portable import METRICS, Portable
 from ccpipe.node.collectors.storage import disk
 from ccpipe.node.collectors.storage.disk import Disk
-from tests.node.conftest import Told, checked, reported
+from tests.node.conftest import Reported, checked, reported
 
 RAW = (load, cpu, memory, network, disk, temperature)
 
@@ -47,7 +47,9 @@ def test_portable_sends_exactly_declared_metrics() -> None:
     assert all(name.startswith(("io_", "temperature")) for name in missing), missing
 
 
-def _between(ours: Told, before: Told, after: Told, tolerance: float = 0.0) -> list[str]:
+def _between(
+    ours: Reported, before: Reported, after: Reported, tolerance: float = 0.0
+) -> list[str]:
     """Return the names of what does not lie between two readings of the raw collectors."""
     wrong = []
     for key, value in ours.items():
@@ -62,8 +64,8 @@ def test_portable_agrees_with_levels_and_counters_of_linux() -> None:
     """Load, memory, traffic and capacity are between a Linux reading before and one after."""
     raw = (Load(), Memory(), Network(), Disk())
 
-    def read() -> Told:
-        values: Told = {}
+    def read() -> Reported:
+        values: Reported = {}
         for collector in raw:
             values |= reported(collector.collect(1))
         return values

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from ccpipe.node.collectors.slurm_cgroup import SlurmCgroup
-from tests.node.conftest import Root, Told, reported, unpack
+from tests.node.conftest import Reported, Root, reported, unpack
 
 SCOPE = "sys/fs/cgroup/system.slice/slurmstepd.scope"
 
 
-def _of(values: Told, job: str) -> dict[str, float]:
+def _of(values: Reported, job: str) -> dict[str, float]:
     return {name: float(value) for (name, of), value in values.items() if of == job}
 
 

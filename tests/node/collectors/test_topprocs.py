@@ -15,12 +15,12 @@ from ccpipe.node.agent.parts import AgentParts
 from ccpipe.node.collectors.processes import Processes
 from ccpipe.node.collectors.topprocs import TopProcesses
 from ccpipe.telemetry import Telemetry
-from tests.node.conftest import Root, Told, reported
+from tests.node.conftest import Reported, Root, reported
 
 STAT = "{pid} ({name}) S 1 {pid} {pid} 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 14 4096 1 1\n"
 
 
-def names(values: Told) -> list[str]:
+def names(values: Reported) -> list[str]:
     return [str(values[f"topproc{place}", ""]) for place in range(1, len(values) + 1)]
 
 

@@ -11,12 +11,12 @@ from ccpipe.node.controls.control import Control, ControlChange
 from ccpipe.node.controls.nvml import NvmlLimits
 from ccpipe.node.linux.nvml import RELEASE
 from tests.node.controls.conftest import Put
-from tests.node.fake_nvml import GPU_IS_LOST, NO_PERMISSION, Card, Fails, install
+from tests.node.fake_nvml import GPU_IS_LOST, NO_PERMISSION, Fails, FakeGpu, install
 
 FIRST, SECOND = "00000000:17:00.0", "00000000:65:00.0"
 
 
-def gpu(address: str, **changes: Any) -> Card:
+def gpu(address: str, **changes: Any) -> FakeGpu:
     answers = {
         "GetPowerManagementLimit": 500_000,
         "GetPowerManagementDefaultLimit": 700_000,
@@ -24,16 +24,16 @@ def gpu(address: str, **changes: Any) -> Card:
         "GetEnforcedPowerLimit": 450_000,
         "GetPowerUsage": 123_456,
     }
-    return Card(address, f"GPU-{address}", {**answers, **changes})
+    return FakeGpu(address, f"GPU-{address}", {**answers, **changes})
 
 
 @pytest.fixture
-def gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Card]:
-    return install(monkeypatch, tmp_path, gpu(FIRST), gpu(SECOND)).cards
+def gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[FakeGpu]:
+    return install(monkeypatch, tmp_path, gpu(FIRST), gpu(SECOND)).gpus
 
 
 @pytest.fixture
-def controls(gpus: list[Card], tmp_path: Path) -> dict[str, Control]:
+def controls(gpus: list[FakeGpu], tmp_path: Path) -> dict[str, Control]:
     return NvmlLimits(root=str(tmp_path)).controls()
 
 
@@ -60,7 +60,9 @@ def test_nvml_reads_gpu_by_address_or_number(controls: dict[str, Control]) -> No
         controls["nvml.power_limit"].get(of("0", "socket"))
 
 
-def test_nvml_reports_node_as_json_by_gpu(controls: dict[str, Control], gpus: list[Card]) -> None:
+def test_nvml_reports_node_as_json_by_gpu(
+    controls: dict[str, Control], gpus: list[FakeGpu]
+) -> None:
     assert json.loads(controls["nvml.power_limit"].get({})) == {FIRST: 500, SECOND: 500}
     del gpus[1].answers["GetPowerUsage"]
     reported = json.loads(controls["nvml"].get({}))
@@ -69,7 +71,7 @@ def test_nvml_reports_node_as_json_by_gpu(controls: dict[str, Control], gpus: li
     assert json.loads(controls["nvml"].get(of(FIRST))).keys() == {FIRST}
 
 
-def test_nvml_sets_limit_of_one_gpu_or_all(put: Put, gpus: list[Card]) -> None:
+def test_nvml_sets_limit_of_one_gpu_or_all(put: Put, gpus: list[FakeGpu]) -> None:
     assert put("nvml.power_limit", "300W", of(SECOND)) == ControlChange("500", "300")
     assert [gpu.answers["GetPowerManagementLimit"] for gpu in gpus] == [500_000, 300_000]
     before = f"{FIRST}: 500, {SECOND}: 300"
@@ -78,14 +80,16 @@ def test_nvml_sets_limit_of_one_gpu_or_all(put: Put, gpus: list[Card]) -> None:
 
 
 @pytest.mark.parametrize("value", ["99.9", "701 W", "1kW", "x", "-5", ""])
-def test_nvml_refuses_limit_outside_bounds_of_gpu(put: Put, gpus: list[Card], value: str) -> None:
+def test_nvml_refuses_limit_outside_bounds_of_gpu(
+    put: Put, gpus: list[FakeGpu], value: str
+) -> None:
     gpus[0].answers["GetPowerManagementLimitConstraints"] = (1, 10**7)
     with pytest.raises(DataError, match="not between 100 and 700 W|expected a number"):
         put("nvml.power_limit", value, {})
     assert [gpu.answers["GetPowerManagementLimit"] for gpu in gpus] == [500_000] * 2
 
 
-def test_nvml_restores_limits_when_driver_refuses(put: Put, gpus: list[Card]) -> None:
+def test_nvml_restores_limits_when_driver_refuses(put: Put, gpus: list[FakeGpu]) -> None:
     """The first GPU has its old limit again; missing rights are reported."""
     gpus[1].answers["SetPowerManagementLimit"] = Fails(NO_PERMISSION)
     with pytest.raises(PermissionError, match="NVML"):
@@ -93,21 +97,23 @@ def test_nvml_restores_limits_when_driver_refuses(put: Put, gpus: list[Card]) ->
     assert [gpu.answers["GetPowerManagementLimit"] for gpu in gpus] == [500_000] * 2
 
 
-def test_nvml_raises_when_gpu_keeps_other_value(put: Put, gpus: list[Card]) -> None:
+def test_nvml_raises_when_gpu_keeps_other_value(put: Put, gpus: list[FakeGpu]) -> None:
     """The GPU accepted the request with another value."""
     gpus[0].answers["SetPowerManagementLimit"] = 400_000
     with pytest.raises(OSError, match="keeps 400 W"):
         put("nvml.power_limit", "300", of(FIRST))
 
 
-def test_nvml_raises_oserror_for_lost_gpu(controls: dict[str, Control], gpus: list[Card]) -> None:
+def test_nvml_raises_oserror_for_lost_gpu(
+    controls: dict[str, Control], gpus: list[FakeGpu]
+) -> None:
     gpus[0].answers["GetPowerManagementLimit"] = Fails(GPU_IS_LOST)
     with pytest.raises(OSError, match="NVML"):
         controls["nvml.power_limit"].get(of(FIRST))
 
 
 def test_nvml_release_is_set_and_read_in_seconds(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpus: list[Card]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpus: list[FakeGpu]
 ) -> None:
     """Meanwhile NVML is not used, as between requests; 0 ends it."""
     library = install(monkeypatch, tmp_path, *gpus)

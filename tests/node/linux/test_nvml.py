@@ -9,12 +9,12 @@ import pytest
 
 from ccpipe.errors import MissingExtra
 from ccpipe.node.linux.nvml import RELEASE, Driver
-from tests.node.fake_nvml import DRIVER_NOT_LOADED, UNINITIALIZED, Card, Library, install
+from tests.node.fake_nvml import DRIVER_NOT_LOADED, UNINITIALIZED, FakeGpu, Library, install
 
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Library:
-    return install(monkeypatch, tmp_path, Card("00000000:C1:00.0", "GPU-1"))
+    return install(monkeypatch, tmp_path, FakeGpu("00000000:C1:00.0", "GPU-1"))
 
 
 def test_driver_is_initialised_again_after_reset(library: Library, tmp_path: Path) -> None:
@@ -86,6 +86,6 @@ def test_driver_finds_gpu_added_later(library: Library, tmp_path: Path) -> None:
         assert driver.gpus()[1] == 1
     assert library.begun == 1
     (cards / "0000:c2:00.0").mkdir()
-    library.cards.append(Card("00000000:C2:00.0", "GPU-2"))
+    library.gpus.append(FakeGpu("00000000:C2:00.0", "GPU-2"))
     assert driver.gpus()[1] == 2
     assert (library.begun, library.ended) == (2, 1)

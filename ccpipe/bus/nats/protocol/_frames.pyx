@@ -1,6 +1,6 @@
 # distutils: language = c++
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""What is done for each message: ``frames.split_in_python`` and ``splitter.stored_in_python``."""
+"""The work for each message: ``frames.split_in_python`` and ``splitter.stored_in_python``."""
 
 from cpython cimport array
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
@@ -54,7 +54,7 @@ cdef Py_ssize_t number(Word word) noexcept:
 
 
 cdef const char* line_end(const char* p, const char* end) noexcept:
-    """Return where CR LF stands, or NULL."""
+    """Return the position of CR LF, or NULL."""
     while True:
         p = <const char*>memchr(p, 13, end - p)
         if p == NULL or p + 1 >= end:

@@ -275,7 +275,7 @@ def messages(lines, Py_ssize_t start, Py_ssize_t stop):
 
 cdef Py_ssize_t same_length(lines) except -1:
     cdef Py_ssize_t size = len(lines)
-    # Not ``starts`` and ``ends``, which nobody here reads: they would be made for this.
+    # Not ``starts`` and ``ends``: they would be computed, and are not needed here.
     columns = lines.series, lines.fields, lines.types, lines.numbers, lines.exact, lines.times
     if any(len(column) != size for column in columns):
         raise ValueError("the columns differ in length")

@@ -12,8 +12,7 @@
 
 namespace ccpipe {
 
-// Says of a grammatical series whether its bytes are the only ones that mean it: sorted tags, each
-// once, nothing escaped.
+// Whether a grammatical series has no other encoding: sorted tags, each once, nothing escaped.
 inline bool is_canonical(const char* p, const char* end) {
     if (std::memchr(p, '\\', end - p) || !is_utf8(p, end)) return false;
     auto find = [end](const char* from, char wanted) {
@@ -36,8 +35,8 @@ inline bool is_canonical(const char* p, const char* end) {
     return true;
 }
 
-// One thread may read a payload while others look series up: whoever calls locks `mutex` first,
-// but for the methods that do it themselves. With it locked nobody may wait for the interpreter.
+// One thread may read a payload while others look series up: callers lock `mutex` first,
+// except for methods that lock it. Do not wait for the interpreter lock while holding it.
 class Encodings {
 public:
     explicit Encodings(const Seed& seed) : index(seed) {}

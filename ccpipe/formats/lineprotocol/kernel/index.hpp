@@ -11,7 +11,7 @@
 namespace ccpipe {
 
 struct Seed {
-    uint64_t a, b;  // random for each process, so that nobody can aim at one bucket
+    uint64_t a, b;  // random for each process, against hash flooding
 };
 
 inline uint64_t load64(const char* p) {
@@ -107,7 +107,7 @@ public:
         return static_cast<size_t>(end - text) > size && is(next, text, size) ? next : -1;
     }
 
-    // Note what follows `entry` now; says whether it is what followed it last time.
+    // Record the successor of `entry`; return whether it is the same as last time.
     bool remember(int32_t entry, int32_t next) {
         bool same = entries_[entry].next == next;
         entries_[entry].next = next;

@@ -90,7 +90,7 @@ constexpr ptrdiff_t NEAR = 512;  // bytes searched for the end of a series befor
 constexpr int LUCK = 8;  // wrong guesses in a row after which guessing stops
 constexpr size_t KEPT = 1 << 18;  // rows whose memory is kept for the next payload
 
-// Powers of ten: a double holds them exactly up to 1e22, a long double of 64 bits up to 1e27.
+// Powers of ten: a double represents them exactly up to 1e22, a long double of 64 bits up to 1e27.
 template <typename Real>
 constexpr Real TENS[] = {1e0L,  1e1L,  1e2L,  1e3L,  1e4L,  1e5L,  1e6L,  1e7L,  1e8L,  1e9L,
                          1e10L, 1e11L, 1e12L, 1e13L, 1e14L, 1e15L, 1e16L, 1e17L, 1e18L, 1e19L,
@@ -219,7 +219,7 @@ private:
 
     Result line() {
         const char* p = at_;
-        // Programs repeat themselves: after a series comes the one that followed it last time.
+        // Programs repeat themselves: the next series is usually the one that followed last time.
         // Where that is wrong, guessing stops until it would have been right.
         int32_t entry = luck_ > 0 ? series.follows(series_, p, end_) : -1;
         if (entry < 0 || p[series.size(entry)] != ' ') {

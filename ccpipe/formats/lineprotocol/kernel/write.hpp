@@ -16,8 +16,8 @@
 
 namespace ccpipe {
 
-// What one writer leaves, the next one writes on: a buffer of megabytes that is taken from the
-// system and given back for each payload costs more than the writing. Needs the interpreter lock.
+// Reuses the buffer of the previous writer: allocating and freeing megabytes for each payload takes
+// longer than the writing. Needs the interpreter lock.
 class Writer {
 public:
     Writer() { std::swap(buffer_, spare()); at_ = begin(); }

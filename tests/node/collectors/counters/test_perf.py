@@ -17,7 +17,7 @@ from ccpipe.node.linux.perf_event import (
     GroupReading,
     PerfEvent,
 )
-from tests.node.conftest import Root, Told, checked, reported
+from tests.node.conftest import Reported, Root, checked, reported
 
 CYCLES, INSTRUCTIONS = PerfEvent(HARDWARE, 0), PerfEvent(HARDWARE, 1)
 SECOND = 10**9
@@ -71,7 +71,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
     return kernel
 
 
-def second(made: Made, root: object, **options: Any) -> Told:
+def second(made: Made, root: object, **options: Any) -> Reported:
     """Return the second sample, ten seconds after the first, which is empty."""
     collector = Perf(root=str(root), **options)
     assert list(collector.collect(1)) == []

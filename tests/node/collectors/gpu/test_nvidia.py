@@ -24,9 +24,9 @@ from tests.node.fake_nvml import (
     TIMEOUT,
     UNINITIALIZED,
     UNKNOWN,
-    Card,
     Fails,
-    full_card,
+    FakeGpu,
+    full_gpu,
 )
 
 
@@ -34,7 +34,7 @@ def test_nvidia_reports_all_metrics_in_declared_units(
     load: Load, tmp_path: Path, seconds: Any
 ) -> None:
     """Watts, joules, MHz, MByte of 2^20 bytes; text values are reported as numbers."""
-    card = full_card()
+    card = full_gpu()
     load(card)
     seconds(10)
     collector = Nvidia(root=str(tmp_path))
@@ -70,13 +70,13 @@ def test_nvidia_reports_all_metrics_in_declared_units(
 
 def test_nvidia_sends_exactly_declared_metrics(load: Load, tmp_path: Path, seconds: Any) -> None:
     """Names, types of values and stype; a fully supported GPU sends all of them."""
-    card = full_card(GetMigMode=(1, 1))
+    card = full_gpu(GetMigMode=(1, 1))
     card.answers["GetTotalEccErrors", 0, 1] = 5
     card.answers["Gpm"] = 1
     card.answers["Xid"] = [48]
     card.answers.update({("Gpm", metric): 50.0 for metric in range(20)})
     card.answers.update({("Gpm", 3, metric): 25.0 for metric in range(20)})
-    card.parts = [Card("", "MIG-a", {**FULL, "GetGpuInstanceId": 3})]
+    card.parts = [FakeGpu("", "MIG-a", {**FULL, "GetGpuInstanceId": 3})]
     load(card)
     seconds(10)
     collector = Nvidia(root=str(tmp_path))
@@ -94,7 +94,7 @@ def test_nvidia_sends_exactly_declared_metrics(load: Load, tmp_path: Path, secon
 
 def test_nvidia_reports_each_active_link(load: Load, tmp_path: Path) -> None:
     """Their errors have stype=nvlink and the link's number; inactive or absent links have none."""
-    load(full_card())
+    load(full_gpu())
     values = reported(Nvidia(root=str(tmp_path)).collect(0))
     links = {
         place for name, place in values
@@ -113,7 +113,9 @@ def test_nvidia_omits_unsupported_values(load: Load, tmp_path: Path) -> None:
     broken: dict[str, Any] = {
         key: Fails(NOT_SUPPORTED) for key in ("GetFanSpeed", "GetEccMode", "GetMigMode")
     }
-    load(full_card(**broken, GetPerformanceState=32), Card(SECOND, "GPU-2", {"GetTemperature": 50}))
+    load(
+        full_gpu(**broken, GetPerformanceState=32), FakeGpu(SECOND, "GPU-2", {"GetTemperature": 50})
+    )
     values = reported(Nvidia(root=str(tmp_path)).collect(0))
     assert {"nv_fan", "nv_ecc_mode", "nv_perf_state"}.isdisjoint(of(values, FIRST))
     assert {"nv_temp", "nv_util"} <= set(of(values, FIRST))
@@ -126,14 +128,14 @@ def test_nvidia_logs_failed_reading_once(
 ) -> None:
     """It is counted each time; the other readings are sent, also with version 1 of the memory."""
     asked = [key for key in FULL if "Field" not in key and key != "GetMigMode"]
-    load(full_card())
+    load(full_gpu())
     whole = of(reported(Nvidia(root=str(tmp_path)).collect(0)), FIRST)
     for key in asked:
         caplog.clear()
-        card = full_card()
+        card = full_gpu()
         card.answers[key] = Fails(code)
         card.answers["GetMemoryInfo"] = {"total": GIBIBYTE, "used": 2**20, "free": 1}
-        load(card, full_card(SECOND))
+        load(card, full_gpu(SECOND))
         collector = Nvidia(root=str(tmp_path))
         values = reported(collector.collect(0))
         kept = of(values, FIRST)
@@ -155,11 +157,11 @@ def test_nvidia_reinitialises_driver_for_lost_gpu(
     load: Load, tmp_path: Path, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The other GPU answers; the driver is released, and initialised with the next sample."""
-    library = load(full_card(GetUtilizationRates=Fails(code)), full_card(SECOND))
+    library = load(full_gpu(GetUtilizationRates=Fails(code)), full_gpu(SECOND))
     collector = Nvidia(root=str(tmp_path))
     assert of(reported(collector.collect(0)), SECOND)["nv_util"] == 97
     assert (library.begun, library.ended) == (1, 1)
-    library.cards[0].answers["GetUtilizationRates"] = {"gpu": 5, "memory": 6}
+    library.gpus[0].answers["GetUtilizationRates"] = {"gpu": 5, "memory": 6}
     assert of(reported(collector.collect(1)), FIRST)["nv_util"] == 5
     assert (library.begun, library.ended) == (2, 1)
     assert len(caplog.records) == collector.soft.count == 1
@@ -172,7 +174,7 @@ def test_nvidia_reads_eight_gpus_with_few_calls(load: Load, tmp_path: Path) -> N
         for policy in ("POWER", "THERMAL", "SYNC_BOOST", "BOARD_LIMIT", "LOW_UTILIZATION",
                        "RELIABILITY", "TOTAL_APP_CLOCKS", "TOTAL_BASE_CLOCKS")
     } | {("Field", pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, 0): 1_000_000}  # fmt: skip
-    cards = [full_card(f"00000000:0{number}:00.0") for number in range(8)]
+    cards = [full_gpu(f"00000000:0{number}:00.0") for number in range(8)]
     for card in cards:
         card.answers.update(fields)
         card.answers.update({("GetNvLinkState", link): 1 for link in range(18)})
@@ -192,11 +194,11 @@ def test_nvidia_reads_eight_gpus_with_few_calls(load: Load, tmp_path: Path) -> N
 
 def test_nvidia_releases_idle_gpus_with_option(load: Load, tmp_path: Path) -> None:
     """They can then be reset; not while a process uses one."""
-    library = load(full_card(), full_card(SECOND))
+    library = load(full_gpu(), full_gpu(SECOND))
     collector = Nvidia(root=str(tmp_path), release_when_idle=True)
     whole = list(collector.collect(0))
     assert (library.begun, library.ended) == (1, 0)
-    for card in library.cards:
+    for card in library.gpus:
         for kind in ("Compute", "MPSCompute"):
             card.answers[f"Get{kind}RunningProcesses_v3"] = []
     for number in range(1, 3):
@@ -206,7 +208,7 @@ def test_nvidia_releases_idle_gpus_with_option(load: Load, tmp_path: Path) -> No
 
 def test_nvidia_reports_other_links_if_counter_is_unsupported(load: Load, tmp_path: Path) -> None:
     """Each counter is read by itself; a sum over some links only would be wrong."""
-    card = full_card()
+    card = full_gpu()
     card.answers["GetNvLinkErrorCounter", 0, 0] = Fails(NOT_SUPPORTED)
     load(card)
     values = reported(Nvidia(root=str(tmp_path)).collect(0))
@@ -219,7 +221,7 @@ def test_nvidia_reports_other_links_if_counter_is_unsupported(load: Load, tmp_pa
 
 def test_nvidia_accepts_old_library(load: Load, tmp_path: Path) -> None:
     """Memory is then read by version 1; metrics of other missing functions are omitted."""
-    card = full_card(GetMemoryInfo={"total": 8 * GIBIBYTE, "used": GIBIBYTE, "free": 1})
+    card = full_gpu(GetMemoryInfo={"total": 8 * GIBIBYTE, "used": GIBIBYTE, "free": 1})
     load(card, missing={"nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetRemappedRows"})
     values = of(reported(Nvidia(root=str(tmp_path)).collect(0)), FIRST)
     assert values["nv_fb_mem_total"] == 8192
@@ -230,7 +232,7 @@ def test_nvidia_logs_lost_gpu_once(
     load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The other GPU is unaffected, and the lost one may return."""
-    lost, other = full_card(FIRST), full_card(SECOND)
+    lost, other = full_gpu(FIRST), full_gpu(SECOND)
     load(lost, other)
     collector = Nvidia(root=str(tmp_path))
     assert {place for _, place in reported(collector.collect(0))} >= {FIRST, SECOND}
@@ -246,7 +248,7 @@ def test_nvidia_logs_lost_gpu_once(
 def test_nvidia_stops_reading_gpu_lost_while_sampling(
     load: Load, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    load(full_card(GetTemperature=Fails(GPU_IS_LOST)), full_card(SECOND))
+    load(full_gpu(GetTemperature=Fails(GPU_IS_LOST)), full_gpu(SECOND))
     values = reported(Nvidia(root=str(tmp_path)).collect(0))
     assert "nv_util" in of(values, FIRST)
     assert "nv_power_usage" not in of(values, FIRST)
@@ -255,10 +257,10 @@ def test_nvidia_stops_reading_gpu_lost_while_sampling(
 
 
 def test_nvidia_omits_removed_gpu(load: Load, tmp_path: Path) -> None:
-    library = load(full_card(FIRST), full_card(SECOND))
+    library = load(full_gpu(FIRST), full_gpu(SECOND))
     collector = Nvidia(root=str(tmp_path))
     reported(collector.collect(0))
-    del library.cards[0]
+    del library.gpus[0]
     assert {place.partition("/")[0] for _, place in reported(collector.collect(0))} == {SECOND}
 
 
@@ -268,8 +270,8 @@ def test_nvidia_reports_mig_instances_by_uuid(load: Load, tmp_path: Path) -> Non
         "GetMemoryInfo_v2": {"total": 10 * GIBIBYTE, "used": 2**20, "reserved": 2**21},
         "GetComputeRunningProcesses_v3": [4711],
     }
-    card = full_card(GetMigMode=(1, 1), GetUtilizationRates=Fails(NOT_SUPPORTED))
-    card.parts = [Card("", "MIG-a", part), None, Card("", "MIG-b", {})]
+    card = full_gpu(GetMigMode=(1, 1), GetUtilizationRates=Fails(NOT_SUPPORTED))
+    card.parts = [FakeGpu("", "MIG-a", part), None, FakeGpu("", "MIG-b", {})]
     load(card)
     values = reported(Nvidia(root=str(tmp_path)).collect(0))
     assert of(values, f"{FIRST}/MIG-a") == {
@@ -282,21 +284,21 @@ def test_nvidia_reports_mig_instances_by_uuid(load: Load, tmp_path: Path) -> Non
 
 
 def test_nvidia_reports_no_instances_without_mig(load: Load, tmp_path: Path) -> None:
-    card = full_card(GetMigMode=(0, 1))
-    card.parts = [Card("", "MIG-a", {"GetComputeRunningProcesses_v3": []})]
+    card = full_gpu(GetMigMode=(0, 1))
+    card.parts = [FakeGpu("", "MIG-a", {"GetComputeRunningProcesses_v3": []})]
     load(card)
     assert not any("MIG" in place for _, place in reported(Nvidia(root=str(tmp_path)).collect(0)))
 
 
 def test_nvidia_excludes_gpus_by_pattern(load: Load, tmp_path: Path) -> None:
-    load(full_card(FIRST), full_card(SECOND), full_card("00000000:D1:00.0"))
+    load(full_gpu(FIRST), full_gpu(SECOND), full_gpu("00000000:D1:00.0"))
     collector = Nvidia(exclude=["*:C1:*", f"GPU-{FIRST}"], root=str(tmp_path))
     places = {place.partition("/")[0] for _, place in reported(collector.collect(0))}
     assert places == {"00000000:D1:00.0"}
 
 
 def test_nvidia_omits_energy_gain_after_decrease(load: Load, tmp_path: Path) -> None:
-    card = full_card(GetTotalEnergyConsumption=5_000_000)
+    card = full_gpu(GetTotalEnergyConsumption=5_000_000)
     load(card)
     collector = Nvidia(root=str(tmp_path))
     reported(collector.collect(0))

@@ -9,7 +9,15 @@ import pytest
 from ccpipe.node.collectors.gpu.nvidia import Nvidia
 from tests.node.collectors.gpu.conftest import Load, of
 from tests.node.conftest import reported
-from tests.node.fake_nvml import FIRST, NO_PERMISSION, NOT_SUPPORTED, SECOND, Card, Fails, full_card
+from tests.node.fake_nvml import (
+    FIRST,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    SECOND,
+    Fails,
+    FakeGpu,
+    full_gpu,
+)
 
 SM, TENSOR, GRAPHICS = (
     pynvml.NVML_GPM_METRIC_SM_UTIL,
@@ -19,15 +27,15 @@ SM, TENSOR, GRAPHICS = (
 NAMES = {"nv_sm_util", "nv_sm_occupancy", "nv_tensor_util", "nv_dram_util"}
 
 
-def hopper(**changes: Any) -> Card:
-    card = full_card(Gpm=1, **changes)
+def hopper(**changes: Any) -> FakeGpu:
+    card = full_gpu(Gpm=1, **changes)
     card.answers |= {("Gpm", SM): 61.5, ("Gpm", TENSOR): 12.25, ("Gpm", GRAPHICS): 90.0}
     return card
 
 
 def test_gpm_reports_means_from_second_sample_on(load: Load, tmp_path: Path) -> None:
     """Only supported ones; samples are freed, and an older GPU takes none."""
-    library = load(hopper(), full_card("00000000:C1:00.0"))
+    library = load(hopper(), full_gpu("00000000:C1:00.0"))
     collector = Nvidia(root=str(tmp_path))
     first = of(reported(collector.collect(0)), FIRST)
     assert not NAMES & first.keys()
@@ -44,7 +52,7 @@ def test_gpm_reports_means_of_mig_instances(load: Load, tmp_path: Path) -> None:
     """A GPU instance with two compute instances is omitted: its values cover both."""
     card = hopper(GetMigMode=(1, 1), GetUtilizationRates=Fails(NOT_SUPPORTED))
     card.parts = [
-        Card("", f"MIG-{name}", {"GetGpuInstanceId": number})
+        FakeGpu("", f"MIG-{name}", {"GetGpuInstanceId": number})
         for name, number in (("a", 3), ("b", 5), ("c", 5))
     ]
     card.answers |= {("Gpm", 3, GRAPHICS): 40.0, ("Gpm", 3, SM): 30.0, ("Gpm", 5, SM): 99.0}
@@ -85,8 +93,8 @@ XID = {"nv_xid_errors", "nv_last_xid"}
 
 def test_xid_errors_are_counted_with_last_number(load: Load, tmp_path: Path) -> None:
     """Also those before the library was reinitialised; a GPU without support reports none."""
-    card = full_card(Xid=[])
-    library = load(card, full_card(SECOND))
+    card = full_gpu(Xid=[])
+    library = load(card, full_gpu(SECOND))
     collector = Nvidia(root=str(tmp_path))
     told = []
     for slot, arrived in enumerate(([], [48], [63, 94], [])):

@@ -9,7 +9,7 @@ from ccpipe.formats.sonar import SampleGpu, SampleProcessGpu, SysinfoGpuCard
 from ccpipe.node.collectors.sonar.envelope import Errors
 from ccpipe.node.collectors.sonar.gpus import AmdGpus, Gpus
 from tests.node.conftest import Root, unpack
-from tests.node.fake_nvml import Card, install
+from tests.node.fake_nvml import FakeGpu, install
 
 FULL, SPARSE = "9a8c2bdcf0a0f2b1", "n1/00000000:03:00.0"
 
@@ -136,7 +136,7 @@ def test_gpus_of_all_vendors_are_reported(
     root.show("kfd/first")
     directory = Path(shutil.copytree(root.path, tmp_path / "both", symlinks=True))
     answers = {"GetComputeRunningProcesses_v3": [(4711, 2**20)]}
-    install(monkeypatch, directory, Card("00000000:01:00.0", "GPU-a", answers))
+    install(monkeypatch, directory, FakeGpu("00000000:01:00.0", "GPU-a", answers))
     errors = Errors()
     cards = Gpus(node="n1", root=str(directory))
     gpus, processes = cards.sample(errors)

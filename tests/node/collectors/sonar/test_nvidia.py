@@ -17,10 +17,10 @@ from tests.node.fake_nvml import (
     NOT_FOUND,
     NOT_SUPPORTED,
     SECOND,
-    Card,
     Fails,
+    FakeGpu,
     Library,
-    full_card,
+    full_gpu,
     install,
 )
 
@@ -36,13 +36,13 @@ FULL: dict[str, Any] = {
 }
 
 
-def full(address: str = FIRST, **changes: Any) -> Card:
-    return full_card(address, **{**FULL, **changes})
+def full(address: str = FIRST, **changes: Any) -> FakeGpu:
+    return full_gpu(address, **{**FULL, **changes})
 
 
 @pytest.fixture
 def put(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    def put(*cards: Card) -> tuple[Library, NvidiaGpus]:
+    def put(*cards: FakeGpu) -> tuple[Library, NvidiaGpus]:
         return install(monkeypatch, tmp_path, *cards), NvidiaGpus(root=str(tmp_path))
 
     return put
@@ -115,7 +115,12 @@ def test_nvidia_gpus_count_processes_of_mig_instances(put: Any) -> None:
         GetUtilizationRates=Fails(NOT_SUPPORTED),
         GetProcessUtilization=Fails(NOT_SUPPORTED),
     )
-    card.parts = [Card("", "MIG-a", part), None, Card("", "MIG-b", part), Card("", "MIG-c", {})]
+    card.parts = [
+        FakeGpu("", "MIG-a", part),
+        None,
+        FakeGpu("", "MIG-b", part),
+        FakeGpu("", "MIG-c", {}),
+    ]
     _, cards = put(card)
     [gpu], processes = sampled(cards)
     assert (gpu.uuid, gpu.ce_util, gpu.memory) == (f"GPU-{FIRST}", 0, 20 * 2**20)
@@ -124,7 +129,7 @@ def test_nvidia_gpus_count_processes_of_mig_instances(put: Any) -> None:
 
 
 def test_nvidia_gpus_omit_unsupported_values(put: Any) -> None:
-    _, cards = put(Card(FIRST, "GPU-1", {"GetTemperature": 50, "GetPerformanceState": 32}))
+    _, cards = put(FakeGpu(FIRST, "GPU-1", {"GetTemperature": 50, "GetPerformanceState": 32}))
     [gpu], processes = sampled(cards)
     assert gpu == SampleGpu(uuid="GPU-1", temperature=50, performance_state=UNSET)
     assert processes == {}
@@ -151,7 +156,7 @@ def test_nvidia_gpus_report_no_processes_of_gpu_lost_while_sampling(put: Any) ->
 
 
 def test_nvidia_gpus_are_described(put: Any) -> None:
-    _, cards = put(full(SECOND), Card(FIRST, "GPU-1", {}))
+    _, cards = put(full(SECOND), FakeGpu(FIRST, "GPU-1", {}))
     errors = Errors()
     whole, sparse = cards.describe(errors)
     assert whole == SysinfoGpuCard(

@@ -39,7 +39,7 @@ from ccpipe.translate.sonar.sonar_to_cc import SonarToCc
 from tests.conftest import eventually
 from tests.node.collectors.sonar.test_sysinfo import strict
 from tests.node.conftest import Root
-from tests.node.fake_nvml import Card, install
+from tests.node.fake_nvml import FakeGpu, install
 
 SLOT = 1_740_027_950 * 10**9
 EPOCH = 1_740_000_000 - 1_577_836_800
@@ -262,7 +262,7 @@ def test_sample_reports_gpus_of_processes(
         "GetMemoryInfo_v2": {"total": 2**30, "used": 2**29},
         "GetComputeRunningProcesses_v3": [(1001, 2**28), (77, 2**20), (1, 0)],
     }
-    install(monkeypatch, tmp_path, Card("00000000:01:00.0", "GPU-a", answers))
+    install(monkeypatch, tmp_path, FakeGpu("00000000:01:00.0", "GPU-a", answers))
     reported = clean(made(tmp_path))
     assert reported.system is not None
     assert [(gpu.uuid, gpu.memory) for gpu in reported.system.gpus] == [("GPU-a", 2**19)]

@@ -29,7 +29,7 @@ from ccpipe.node.collectors.sonar.sample import SonarSample, System
 from ccpipe.node.collectors.sonar.sysinfo import SonarSysinfo
 from tests.conftest import program
 from tests.node.conftest import PACKED, Root, unpack
-from tests.node.fake_nvml import Card, install
+from tests.node.fake_nvml import FakeGpu, install
 
 SLOT = 1_740_027_950 * 10**9
 
@@ -72,8 +72,8 @@ def test_sysinfo_describes_node(root: Root) -> None:
 
 def test_sysinfo_describes_gpus(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     root.show("topology/first")
-    lost = Card("00000000:C1:00.0", "GPU-b", is_lost=True)
-    install(monkeypatch, root.path, Card("00000000:01:00.0", "GPU-a", {"GetName": "H100"}), lost)
+    lost = FakeGpu("00000000:C1:00.0", "GPU-b", is_lost=True)
+    install(monkeypatch, root.path, FakeGpu("00000000:01:00.0", "GPU-a", {"GetName": "H100"}), lost)
     data, errors = made(root).collect(SLOT)
     strict(errors)
     assert strict(data).data.attributes.cards[0].model == "H100"  # type: ignore[union-attr]

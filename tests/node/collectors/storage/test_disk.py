@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from ccpipe.node.collectors.storage.disk import Disk
-from tests.node.conftest import TREES, Root, Told, reported
+from tests.node.conftest import TREES, Reported, Root, reported
 
 
 def test_activity_is_what_was_gained_since_the_last_reading(root: Root) -> None:
@@ -168,5 +168,5 @@ def test_disk_reports_free_space_and_fullest_file_system(tmp_path: Path) -> None
     assert values["part_max_used", ""] == pytest.approx(100 * (total - free) / total)
 
 
-def _of(values: Told, device: str) -> dict[str, object]:
+def _of(values: Reported, device: str) -> dict[str, object]:
     return {name: value for (name, of), value in values.items() if of == device}

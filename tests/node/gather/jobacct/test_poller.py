@@ -17,7 +17,7 @@ import pytest
 from ccpipe.errors import EncodeError
 from ccpipe.node.gather.jobacct import JobacctError, TaskId, TaskPoller, aggregate, create, to_sacct
 from ccpipe.node.gather.jobacct.poller import EnergyReading, GpuPoller, GpuUsage, TaskSample
-from tests.node.fake_nvml import DRIVER_NOT_LOADED, Card, install
+from tests.node.fake_nvml import DRIVER_NOT_LOADED, FakeGpu, install
 from tests.node.gather.jobacct.conftest import Table
 
 SLEEP = "import time; time.sleep(60)"
@@ -275,7 +275,7 @@ def test_remove_task_works_without_poll_after_end(poller: TaskPoller, pid: int) 
 GIBIBYTE = 2**30
 
 
-def card(number: int, *processes: tuple[int, int, int]) -> Card:
+def card(number: int, *processes: tuple[int, int, int]) -> FakeGpu:
     held = [(pid, gibibytes * GIBIBYTE) for pid, gibibytes, _ in processes]
     used = [(pid, 100, percent) for pid, _, percent in processes]
     answers = {
@@ -284,7 +284,7 @@ def card(number: int, *processes: tuple[int, int, int]) -> Card:
         "GetProcessUtilization": used,
         "GetMigMode": (0, 0),
     }
-    return Card(f"00000000:{number:02}:00.0", f"GPU-{number}", answers)
+    return FakeGpu(f"00000000:{number:02}:00.0", f"GPU-{number}", answers)
 
 
 def test_gpus_load_nothing_without_driver(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_task_has_gpu_usage_of_its_processes(
     poller.set_proctrack_container_id(1)
     poller.start_poll(0)
     poller.add_task(10, TaskId(4, 0), poll=True)
-    library.cards = [card(1), card(2)]
+    library.gpus = [card(1), card(2)]
     info = poller.remove_task(10)
     poller.end_poll()
     first, last = samples

@@ -294,9 +294,8 @@ class DeadLetter:
 
     def __str__(self) -> str:
         where = f" line {self.line}, offset {self.offset}" if self.line else ""
-        return (
-            f"dead letter from {self.origin or '?'}{where}: {self.reason}: {self.original!r:.120}"
-        )
+        original = excerpt(self.original, 0)
+        return f"dead letter from {self.origin or '?'}{where}: {self.reason}: {original}"
 
 
 def excerpt(original: bytes, position: int) -> str:

@@ -351,16 +351,16 @@ def check_fit(
         require_conforming(letters, DeadLetterSink)
     if not isinstance(translators, Stages):
         translators = Stages(translators, source.gives)
-    parts: list[tuple[object, type[Records], type[Records]]] = [
-        (source, source.gives, source.gives)
+    parts: list[tuple[str, object, type[Records], type[Records]]] = [
+        ("source", source, source.gives, source.gives)
     ]
-    parts += [(each, each.takes, each.gives) for each in translators.translators]
-    parts.append((sink, sink.takes, sink.takes))
-    for (before, _, gives), (after, takes, _) in itertools.pairwise(parts):
+    parts += [("translator", each, each.takes, each.gives) for each in translators.translators]
+    parts.append(("sink", sink, sink.takes, sink.takes))
+    for (role, before, _, gives), (next_role, after, takes, _) in itertools.pairwise(parts):
         if not issubclass(gives, takes):
             raise ConfigError(
-                f"{type(before).__name__} gives {gives.name}, but {type(after).__name__} takes "
-                f"{takes.name}: a translator is missing between them"
+                f"the {role} ({type(before).__name__}) gives {gives.name}, but the {next_role} "
+                f"({type(after).__name__}) takes {takes.name}: a translator is missing between them"
             )
     return translators
 

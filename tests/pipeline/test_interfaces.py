@@ -293,6 +293,6 @@ def test_dead_letter_is_logged_with_origin_reason_and_data() -> None:
     """One line of bounded length; without an index in the payload for a refused record."""
     unreadable = DeadLetter(b"x" * 1000, "no field", "fox.metrics", line=3, offset=70)
     text = str(unreadable)
-    assert text.startswith("dead letter from fox.metrics line 3, offset 70: no field: b'xxx")
+    assert text.startswith("dead letter from fox.metrics line 3, offset 70: no field: xxx")
     assert len(text) < 200
-    assert str(DeadLetter(b"a\nb", "too old")) == r"dead letter from ?: too old: b'a\nb'"
+    assert str(DeadLetter(b"a\nb", "too old")) == r"dead letter from ?: too old: a\nb"

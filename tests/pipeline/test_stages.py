@@ -283,5 +283,8 @@ def test_mismatched_parts_are_refused_before_start() -> None:
     class EnvelopeSource(ListSource):
         gives: type[Records] = Envelopes
 
-    with pytest.raises(ConfigError, match="EnvelopeSource gives envelopes, but ListSink takes"):
+    with pytest.raises(
+        ConfigError,
+        match=r"source \(EnvelopeSource\) gives envelopes, but the sink \(ListSink\) takes",
+    ):
         play(run(EnvelopeSource([]), ListSink()))

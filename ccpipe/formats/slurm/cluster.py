@@ -72,7 +72,7 @@ def read_sinfo(payload: bytes, *, columns: Sequence[str] | None = None) -> Clust
 def _cells(line: str, columns: Sequence[str], delimiter: str) -> dict[str, str]:
     cells = line.split(delimiter)
     if len(cells) != len(columns):
-        raise DataError(f"{len(cells)} fields where the header has {len(columns)}")
+        raise DataError(f"expected {len(columns)} fields, got {len(cells)}")
     return dict(zip(columns, map(str.strip, cells), strict=True))
 
 

@@ -280,7 +280,7 @@ def align(original: str, header: Header) -> list[str]:
     if extra == 0:
         return cells
     if extra < 0:
-        raise DataError(f"{len(cells)} fields where the header has {len(header.names)}")
+        raise DataError(f"expected {len(header.names)} fields, got {len(cells)}")
     if extra > MAX_EXTRA:
         raise DataError(f"{extra} more delimiters than the header has")
     return _merged(cells, header, _offsets(cells, header, extra))
@@ -315,8 +315,8 @@ def _offsets(cells: list[str], header: Header, extra: int) -> list[set[int]]:
 def _merged(cells: list[str], header: Header, offsets: list[set[int]]) -> list[str]:
     if not all(offsets):
         raise DataError(
-            f"{len(cells)} fields where the header has {len(header.names)}, and no text column"
-            " for the excess delimiters"
+            f"expected {len(header.names)} fields, got {len(cells)}, and no text column contains"
+            " the excess delimiters"
         )
     merged: list[str] = []
     column = 0
@@ -327,7 +327,7 @@ def _merged(cells: list[str], header: Header, offsets: list[set[int]]) -> list[s
         ambiguous = header.names[column:end]
         if len(ambiguous) > 1 and not header.free.issuperset(ambiguous):
             raise DataError(
-                f"{len(cells)} fields where the header has {len(header.names)}: the excess"
+                f"expected {len(header.names)} fields, got {len(cells)}: the excess"
                 f" delimiters could be in more than one of the columns {', '.join(ambiguous):.200}"
             )
         first, beyond = column + min(offsets[column]), end + min(offsets[end])

@@ -43,12 +43,12 @@ class Problem(NamedTuple):
     """A rule that a value breaks."""
 
     path: str
-    """Path of the value: ``$.data.attributes.jobs[3].user``."""
+    """Path of the value: ``$.data.attributes.jobs[3].user``; ``$`` is the whole envelope."""
     rule: str
     value: Any = None
 
     def __str__(self) -> str:
-        reported = f"{self.path}: {self.rule}"
+        reported = self.rule if self.path == "$" else f"{self.path}: {self.rule}"
         return reported if self.value is None else f"{reported}: {self.value!r:.80}"
 
 

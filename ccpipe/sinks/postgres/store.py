@@ -224,7 +224,8 @@ class Database:
         if address.password or "password" in parse_qs(address.query):
             raise ConfigError("url: must not contain a password; use password_file")
         self.url = url
-        self.place = f"{address.hostname or 'postgresql'}{address.path}"
+        host, port = address.hostname or "localhost", address.port or 5432
+        self.place = f"PostgreSQL at {host}:{port}{address.path}"
         self.password_file = password_file
         self.timeout = timeout
         self.tables = tables

@@ -103,7 +103,7 @@ class BackfillCheckpoint:
         except (OSError, msgspec.MsgspecError) as error:
             raise ConfigError(f"{path}: {error}") from None
         if (found.source, found.nodes) != (self.state.source, self.state.nodes):
-            raise ConfigError(f"{path} is the checkpoint of another backfill; remove it, or name")
+            raise ConfigError(f"{path} is the checkpoint of another backfill: name another file")
         self.state.done = found.done  # while `end` advances if a bridge writes to the store
 
     def write(self) -> None:
@@ -273,12 +273,11 @@ async def from_postgres(
             await connection.close()
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
         address = urlsplit(url)
-        reason = system_reason(error)
+        server = f"{address.hostname or 'localhost'}:{address.port or 5432}{address.path}"
+        reason = system_reason(error) or type(error).__name__
         is_denied = isinstance(error, asyncpg.InvalidAuthorizationSpecificationError)
         denied_or_down = DeniedError if is_denied else UnavailableError
-        raise denied_or_down(
-            f"{address.hostname or 'postgresql'}{address.path}: {reason or type(error).__name__}"
-        ) from None
+        raise denied_or_down(f"PostgreSQL at {server}: {reason}") from None
 
 
 def _day(nanoseconds: int) -> str:

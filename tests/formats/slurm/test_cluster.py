@@ -86,7 +86,7 @@ def test_sinfo_reader_requires_column_of_nodes_or_partitions(name: str) -> None:
     [
         (b"c[1-|idle", "expected ',' or ']'"),
         (b"c1|no state", "not a node's state: 'no state'"),
-        (b"c1", "1 fields where the header has 2"),
+        (b"c1", "expected 2 fields, got 1"),
         (b"c[1-999999]|idle", "more than 100000"),
     ],
 )

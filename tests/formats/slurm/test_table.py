@@ -67,7 +67,7 @@ def test_splitter_rejects_truncated_row_only() -> None:
     block = RowSplitter(HEADER).feed(b"1|a\n2|b|v|5\n", is_last=True)
     assert list(zip(*block.columns, strict=True)) == [("2", "b", "v", "5")]
     assert [(bad.line, bad.original) for bad in block.rejected] == [(1, b"1|a")]
-    assert block.rejected[0].reason == "2 fields where the header has 4"
+    assert block.rejected[0].reason == "expected 4 fields, got 2"
 
 
 def test_splitter_rejects_message_between_rows_only() -> None:
@@ -75,14 +75,12 @@ def test_splitter_rejects_message_between_rows_only() -> None:
     payload = b"1|a|u|0\nsacct: error: slurmdbd is busy\n2|b|v|5\n"
     block = RowSplitter(HEADER).feed(payload, is_last=True)
     assert [row[0] for row in zip(*block.columns, strict=True)] == ["1", "2"]
-    assert [(bad.line, bad.reason) for bad in block.rejected] == [
-        (2, "1 fields where the header has 4")
-    ]
+    assert [(bad.line, bad.reason) for bad in block.rejected] == [(2, "expected 4 fields, got 1")]
     assert list(block.lines) == [1, 3]
 
 
 def test_align_rejects_excess_delimiters_without_text() -> None:
-    with pytest.raises(DataError, match="no text column for the excess delimiters"):
+    with pytest.raises(DataError, match="no text column contains the excess delimiters"):
         align("1|a|b|u|x", HEADER)
 
 

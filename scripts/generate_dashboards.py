@@ -296,7 +296,7 @@ PIPE = Dashboard(
               "above 0 is lost data: enlarge the stream or speed up the bridge.",
               ["sum(increase(ccpipe_dropped_messages_total[1d]))"], "stat", 6),
         Panel("Dead letters in 24 h", "short",
-              "Lines and records rejected in 24 hours; above 0, look at them with `ccpipe dead "
+              "Lines and records rejected in 24 hours; above 0, look at them with `ccpipe dead-letters "
               "list`.",
               ["sum(increase(ccpipe_dead_letters_total[1d]))"], "stat", 6),
         Panel("Longest time since a write", "s",
@@ -321,7 +321,7 @@ PIPE = Dashboard(
               [("ccpipe_consumer_pending_messages", "{{consumer}}")]),
         Panel("Dead letters", "cps",
               "Lines and records rejected per second; high values mean broken input or a store "
-              "that refuses it: see `ccpipe dead list`.",
+              "that refuses it: see `ccpipe dead-letters list`.",
               _counter("dead_letters")),
         Panel("Failed writes", "cps",
               "Writes per second that failed and were retried; high values mean that a store is "

@@ -55,8 +55,9 @@ They are from BSD's `sysexits.h`. A message on standard error describes the erro
 
 AFTER_EXIT_CODES = """
 `ccpipe step` exits with the code of the command that it ran, `ccpipe check` with Nagios' codes
-([check.md](../operations/check.md)). Commands that finish, such as `ccpipe bridge --for 10s`, or
-are stopped by SIGTERM, exit with 0. If several files are validated, the most severe code is used.
+([check.md](../operations/check.md)), and `ccpipe acct` with 1 if the job is not found, as `qacct`
+does. Commands that finish, such as `ccpipe bridge --for 10s`, or are stopped by SIGTERM, exit with
+0. If several files are validated, the most severe code is used.
 """
 
 SUBJECTS = f"""\

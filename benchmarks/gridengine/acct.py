@@ -139,7 +139,7 @@ def minimum(run: Callable[[], Cost]) -> Cost:
 
 def ccpipe(*arguments: object) -> list[str]:
     """Return a command line."""
-    return [sys.executable, "-m", "ccpipe", "acct", *map(str, arguments)]
+    return [sys.executable, "-m", "ccpipe", "acct", "gridengine", *map(str, arguments)]
 
 
 def qacct(directory: Path, file: Path, *arguments: object) -> Cost | None:
@@ -184,20 +184,20 @@ def compare_sums(directory: Path, records: int) -> None:
     file = directory / "accounting"
     write_accounting(file, records)
     plain = minimum(lambda: cost([sys.executable, "-c", PLAIN, str(file), FIELDS]))
-    ours = minimum(lambda: cost(ccpipe(file, "--qacct", "--by", "owner")))
+    ours = minimum(lambda: cost(ccpipe(file, "--qacct", "--by", "user")))
     in_python = {**os.environ, "CCPIPE_KERNEL": "python"}
-    twin = minimum(lambda: cost(ccpipe(file, "--qacct", "--by", "owner"), in_python))
-    whole = minimum(lambda: cost(ccpipe(file, "--by", "owner", "-o", "csv")))
+    twin = minimum(lambda: cost(ccpipe(file, "--qacct", "--by", "user"), in_python))
+    whole = minimum(lambda: cost(ccpipe(file, "--by", "user", "-o", "csv")))
     real = qacct(directory, file, "-o")
     for other in (plain, real, twin):
         if other and numbers(other.out) != numbers(ours.out):
             sys.exit("the sums differ")
-    print(f"{records:,} classic records, {file.stat().st_size / 2**20:.0f} MiB: sums by owner\n")
+    print(f"{records:,} classic records, {file.stat().st_size / 2**20:.0f} MiB: sums by user\n")
     print(f"{'':<42} {'wall':>9} {'CPU':>9} {'records/s':>12} {'faster':>8} {'less CPU':>8}")
     show("plain Python, csv.DictReader", plain, records, plain)
     if real:
         show("qacct 8.1.9", real, records, plain)
-    show("ccpipe acct --qacct", ours, records, plain)
+    show("ccpipe acct gridengine --qacct", ours, records, plain)
     show("the same, without the compiled kernel", twin, records, plain)
     show("ccpipe acct (waits, outcomes, memory too)", whole, records, plain)
     file.unlink()
@@ -208,7 +208,10 @@ def compare_lookup(directory: Path, records: int) -> None:
     file = directory / "accounting"
     write_real(file, records)
     job = FIRST_JOB + records // 6
-    commands = {"qacct 8.1.9": None, "ccpipe acct --qacct": ccpipe(file, "--qacct", "-j", job)}
+    commands = {
+        "qacct 8.1.9": None,
+        "ccpipe acct gridengine --qacct": ccpipe(file, "--qacct", "-j", job),
+    }
     print(f"\n{records:,} real records, {file.stat().st_size / 2**20:.0f} MiB: one job by number\n")
     found = {}
     for name, command in commands.items():
@@ -219,7 +222,7 @@ def compare_lookup(directory: Path, records: int) -> None:
                 f"{name:<42} {ran.wall:7.2f} s {ran.cpu:7.2f} s {records / ran.wall:12,.0f} lines/s"
                 f" {records / ran.cpu:12,.0f} lines/CPU-s {ran.memory:6.0f} MiB"
             )
-    real, ours = found.get("qacct 8.1.9"), found["ccpipe acct --qacct"]
+    real, ours = found.get("qacct 8.1.9"), found["ccpipe acct gridengine --qacct"]
     if real and real.out != ours.out:
         sys.exit("the records differ")
     if real:

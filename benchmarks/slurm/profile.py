@@ -116,7 +116,7 @@ class Bench:
         return cost(command, self.environment)
 
     def ccpipe(self, *arguments: object) -> Cost:
-        """Run the command ``ccpipe profile``."""
+        """Run the command ``ccpipe hdf5``."""
         command = [sys.executable, "-m", "ccpipe", "profile", *map(str, arguments)]
         return cost(command, self.environment)
 

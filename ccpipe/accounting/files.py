@@ -147,7 +147,7 @@ def default_files() -> list[Path]:
     files = [path for path in found if path.exists()]
     if not files:
         where = f"there is none in {found[0].parent}" if found else "$SGE_ROOT is not set"
-        raise UsageError(f"FILE is missing: {where}; see ccpipe acct --help")
+        raise UsageError(f"FILE is missing: {where}; see ccpipe acct gridengine --help")
     return files
 
 

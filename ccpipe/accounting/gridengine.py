@@ -30,7 +30,7 @@ SUMS = {
 """qacct's sums by title, and the field of the record. Seconds, GiB·s and GiB."""
 
 KEYS = {
-    "host": "hostname", "queue": "qname", "group": "group", "owner": "owner", "project": "project",
+    "node": "hostname", "queue": "qname", "group": "group", "user": "owner", "project": "project",
     "department": "department", "pe": "granted_pe", "slots": "slots", "ar": "arid",
     "account": "account", "name": "job_name", "job": "job_number", "task": "task_number",
     "outcome": OUTCOME, "day": "end_time", "month": "end_time",

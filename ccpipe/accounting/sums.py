@@ -294,7 +294,7 @@ class Sums:
         column = table[self.scheduler.keys[name]]
         if name in _PERIODS:
             column = period(column, _PERIODS[name])
-        if name == "host":  # the first spelling is displayed, like in qacct
+        if name == "node":  # the first spelling is displayed, like in qacct
             return each(
                 [column], lambda host: self._hosts.setdefault(host.lower(), host), pa.string()
             )

@@ -25,7 +25,7 @@ COMMAND_GROUPS = {
         "top": "Show live cluster status: nodes, jobs, GPUs, message rates and errors.",
         "query": "Query the Parquet files with SQL.",
         "check": "Check the pipe, as a plug-in for Nagios or Icinga.",
-        "dead": "List, show and replay dead letters.",
+        "dead-letters": "List, show and replay dead letters.",
         "streams": "Show and configure the cluster's JetStream streams.",
     },
     "Data": {
@@ -45,7 +45,7 @@ COMMAND_GROUPS = {
     "Slurm and Grid Engine": {
         "acct": "Summarize or list the resource usage of Grid Engine or Slurm jobs.",
         "step": "Run a command and report its resource usage, as sacct does for a step.",
-        "profile": "Merge, extract and show HDF5 profiles of Slurm jobs.",
+        "hdf5": "Merge, extract and show HDF5 profiles of Slurm jobs.",
         "nodelist": "Expand, compress and count node lists.",
     },
     "Help": {
@@ -57,7 +57,7 @@ COMMAND_GROUPS = {
 
 COMMANDS = {name: text for group in COMMAND_GROUPS.values() for name, text in group.items()}
 
-DIRECTORIES = {"acct", "config", "convert", "profile", "step", "tail", "top"}
+DIRECTORIES = {"acct", "config", "convert", "hdf5", "step", "tail", "top"}
 
 HELP = """\
 The monitoring pipe for HPC clusters.
@@ -80,6 +80,9 @@ OUT_OF_MEMORY = (
     "(ulimit -v and -u; systemd: LimitAS, MemoryMax, TasksMax)"
 )
 
+NAGIOS_UNKNOWN = 3
+"""Exit code of ``ccpipe check`` if nothing could be checked, also for wrong arguments."""
+
 GARBAGE_THRESHOLD = 50_000
 """Garbage collection threshold: imports create no garbage, and the default slows down startup."""
 
@@ -98,8 +101,7 @@ def main() -> None:
         finally:
             sys.stdout.flush()
     except CcpipeError as error:
-        print("\n".join(map(printable, f"ccpipe: {error}".split("\n"))), file=sys.stderr)
-        code = error.exit_code
+        code = _report(error, is_check=sys.argv[1:2] == ["check"])
         if isinstance(error, OutputError):
             _discard_output()
     except BrokenPipeError:
@@ -128,6 +130,14 @@ def _run(words: list[str], interrupt: object) -> None:
         run(words, lambda: signal.signal(signal.SIGINT, interrupt))  # type: ignore[arg-type]
 
 
+def _report(error: CcpipeError, *, is_check: bool) -> int:
+    """Print an error and return the exit code; a monitor reads one line of standard output."""
+    start = "CCPIPE CHECK UNKNOWN -" if is_check else "ccpipe:"
+    lines = map(printable, f"{start} {error}".split("\n"))
+    print("\n".join(lines), file=sys.stdout if is_check else sys.stderr)
+    return NAGIOS_UNKNOWN if is_check else error.exit_code
+
+
 def print_commands() -> None:
     width = max(map(len, COMMANDS)) + 2
     groups = [
@@ -135,6 +145,12 @@ def print_commands() -> None:
         for title, commands in COMMAND_GROUPS.items()
     ]
     print(HELP.format(groups="\n\n".join(groups)))
+
+
+def import_path(name: str) -> str:
+    """Return the module and the object of a command, as ``module:object``."""
+    attribute = name.replace("-", "_")
+    return f"ccpipe.cli.{attribute}{'.command' if name in DIRECTORIES else ''}:{attribute}"
 
 
 def _discard_output() -> None:

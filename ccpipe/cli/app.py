@@ -18,7 +18,7 @@ from cyclopts.exceptions import (
 )
 
 from ccpipe import __version__
-from ccpipe.cli import COMMANDS, DIRECTORIES, print_commands
+from ccpipe.cli import COMMANDS, import_path, print_commands
 from ccpipe.cli.console.help import command_entry, print_help, subcommands
 from ccpipe.cli.console.options import LogOptions
 from ccpipe.errors import ConfigError, UsageError, invalid_choice
@@ -48,9 +48,7 @@ app = _App(
 )
 
 for _name in COMMANDS:
-    app.command(
-        f"ccpipe.cli.{_name}{'.command' if _name in DIRECTORIES else ''}:{_name}", name=_name
-    )
+    app.command(import_path(_name), name=_name)
 
 
 def run(words: list[str], begin: Callable[[], object]) -> None:

@@ -5,7 +5,13 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from ccpipe.bus.nats.accounts import ROLES, ensure_domains, ensure_keys, write_site
+from ccpipe.bus.nats.accounts import (
+    ROLES,
+    ensure_domains,
+    ensure_keys,
+    missing_seeds,
+    write_site,
+)
 from ccpipe.cli.console.options import ClusterOptions, Nodes, expand_nodes
 from ccpipe.cli.console.output import Output, print_json, print_table
 from ccpipe.errors import CreateError, UsageError, create_reason
@@ -35,6 +41,7 @@ def init(
     operator: Several = None,
     viewer: Several = None,
     domain: Several = None,
+    dry_run: bool = False,
     output: Output = "table",
     where: ClusterOptions = ClusterOptions(),
 ) -> None:
@@ -61,6 +68,8 @@ def init(
         Names of viewers; default: viewer.
     domain
         JetStream domains of leaf nodes that bridges can use, such as rack1.
+    dry_run
+        Print the names of the keys that would be generated; write nothing.
     """
     directory, cluster = dir_, where.site().cluster
     names = {
@@ -69,6 +78,10 @@ def init(
         "operator": operator or ["operator"],
         "viewer": viewer or ["viewer"],
     }
+    if dry_run:
+        new = [path for role in ROLES for path in missing_seeds(directory, role, names[role])]
+        print("".join(f"{path}\n" for path in new), end="")
+        return
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         for role in ROLES:

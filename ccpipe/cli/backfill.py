@@ -106,6 +106,7 @@ async def backfill(
     if recipe.sink.get("use") == (from_ if is_stored else "file"):
         refuse_same_place(source, recipe.sink)
     progress = Progress()
+    done = "printed" if dry_run else "written"
     begin = point_in_time(since, "--since") if since else None
     finish = point_in_time(until, "--until") if until else None
     nodes = frozenset(expand_nodes(node))
@@ -148,12 +149,13 @@ async def backfill(
                 translators=stages,
                 dead_letter_sink=letters,
                 limits=batch_limits(sink, recipe.batch),
+                done=done,
             )
         finally:
             progress.clear()
     if dead := telemetry.total(telemetry.dead):
         kept = "" if dry_run else ", but kept as dead letters"
-        raise DataError(f"{plural(dead, 'line')} not written{kept}")
+        raise DataError(f"{plural(dead, 'line')} not {done}{kept}")
 
 
 def _reader(

@@ -80,6 +80,7 @@ async def bridge(
             ),
             limits=batch_limits(sink, loaded.batch),
             seconds=seconds(for_, "--for"),
+            done="printed" if dry_run else "written",
         )
 
 

@@ -212,13 +212,15 @@ async def lag(
 
 
 @check.command
-async def dead(*, warning: float = 0, critical: float = 1000, report: Report = Report()) -> None:
+async def dead_letters(
+    *, warning: float = 0, critical: float = 1000, report: Report = Report()
+) -> None:
     """Check the number of stored dead letters.
 
     Examples:
-      ccpipe check dead
-      ccpipe check dead --warning 100 --critical 10000
-      ccpipe check dead --cluster fritz -o json
+      ccpipe check dead-letters
+      ccpipe check dead-letters --warning 100 --critical 10000
+      ccpipe check dead-letters --cluster fritz -o json
 
     Parameters
     ----------
@@ -228,7 +230,7 @@ async def dead(*, warning: float = 0, critical: float = 1000, report: Report = R
         Dead letters above which the status is CRITICAL.
     """
     check_thresholds(warning, critical)
-    async with _reporting("dead", report) as (bus, site, findings):
+    async with _reporting("dead-letters", report) as (bus, site, findings):
         stream = await stream_of(bus.jetstream(), stream_name(Subjects.of(site), dead=True))
         count = stream.state.messages if stream else 0
         text = f"{plural(count, 'dead letter')} of {site.cluster}"

@@ -27,7 +27,7 @@ configuration defines what can be set: allow in [publish.control].
 
 Examples: ccpipe control get --node f01
           ccpipe control get rapl --node 'f[01-88]' -o json
-          ccpipe control put freq.governor performance --node f01""",
+          ccpipe control set freq.governor performance --node f01""",
     help_format="plaintext",
 )
 
@@ -82,8 +82,8 @@ async def get(
     await _request(where, name, None, to)
 
 
-@control.command
-async def put(
+@control.command(name="set")
+async def set_(
     name: str,
     value: str,
     /,
@@ -99,9 +99,9 @@ async def put(
     is invalid, 69 if a node does not reply.
 
     Examples:
-      ccpipe control put interval 30s --node f01
-      ccpipe control put freq.governor powersave --node 'f[01-88]'
-      ccpipe control put rapl.pkg_limit_1 85W --type socket --id 0 --node f01
+      ccpipe control set interval 30s --node f01
+      ccpipe control set freq.governor powersave --node 'f[01-88]'
+      ccpipe control set rapl.pkg_limit_1 85W --type socket --id 0 --node f01
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""``ccpipe dead``: list, show and replay dead letters."""
+"""``ccpipe dead-letters``: list, show and replay dead letters."""
 
 import asyncio
 import contextlib
@@ -26,8 +26,8 @@ from ccpipe.cli.console.options import Count, Lenient, On, SiteOptions
 from ccpipe.cli.console.output import TableOrJson, table, terminal_width
 from ccpipe.config import Site
 from ccpipe.errors import CreateError, DataError, MissingInputError, UnavailableError, UsageError
-from ccpipe.formats import dead_letters
 from ccpipe.formats.dead_letters import Damaged, StoredDeadLetter
+from ccpipe.formats.dead_letters import read as read_file
 from ccpipe.formats.rfc3339 import rfc3339
 from ccpipe.sinks.dead_letter_file import MODE
 from ccpipe.sinks.disk import AppendFile
@@ -126,7 +126,7 @@ class FileDeadLetters:
 
     def _read(self) -> Iterator[StoredDeadLetter | Damaged]:
         try:
-            yield from dead_letters.read(self._file)
+            yield from read_file(self._file)
         except OSError as error:
             raise UnavailableError(f"{self.path}: {error.strerror}") from None
 
@@ -240,17 +240,17 @@ class DeadLetterReplay:
         return any(matches(pattern, origin) for pattern in self.patterns)
 
 
-dead = App(
-    name="dead",
+dead_letters = App(
+    name="dead-letters",
     help="""List, show and replay dead letters.
 
 Lines that could not be parsed, and records that a store rejected, are stored with the
 reason on <cluster>.dead, or in a file without a broker. The commands read the bus,
 or the given file.
 
-Examples: ccpipe dead list --reason 'no such database'
-          ccpipe dead show --id 17 > corrected.lp
-          ccpipe dead replay /var/lib/ccpipe/dead.lp""",
+Examples: ccpipe dead-letters list --reason 'no such database'
+          ccpipe dead-letters show --id 17 > corrected.lp
+          ccpipe dead-letters replay /var/lib/ccpipe/dead.lp""",
 )
 
 EXCERPT = 60
@@ -262,7 +262,7 @@ File = Annotated[
 ]
 
 
-@dead.command(name="list")
+@dead_letters.command(name="list")
 async def list_(
     file: File = None,
     /,
@@ -277,9 +277,9 @@ async def list_(
     line.
 
     Examples:
-      ccpipe dead list
-      ccpipe dead list --origin fox.metrics --reason timestamp
-      ccpipe dead list ~/.local/state/ccpipe/dead.lp -o json | jq .reason
+      ccpipe dead-letters list
+      ccpipe dead-letters list --origin fox.metrics --reason timestamp
+      ccpipe dead-letters list ~/.local/state/ccpipe/dead.lp -o json | jq .reason
     """
     found = 0
     rows: list[list[str]] = []
@@ -299,7 +299,7 @@ async def list_(
         _report(letters, f"{plural(found, 'dead letter')}")
 
 
-@dead.command
+@dead_letters.command
 async def show(
     file: File = None,
     /,
@@ -315,9 +315,9 @@ async def show(
     Correct the lines, then send them with `ccpipe send`.
 
     Examples:
-      ccpipe dead show --id 17
-      ccpipe dead show --reason 'missing' > corrected.lp
-      ccpipe dead show dead.lp --count 10
+      ccpipe dead-letters show --id 17
+      ccpipe dead-letters show --reason 'missing' > corrected.lp
+      ccpipe dead-letters show dead.lp --count 10
     """
     async with _store(file, where) as letters:
         async for letter in which.apply(letters.read()):
@@ -328,7 +328,7 @@ async def show(
         _report(letters)
 
 
-@dead.command
+@dead_letters.command
 async def replay(
     file: File = None,
     /,
@@ -350,9 +350,9 @@ async def replay(
     letter that is still invalid is kept; the exit code is then 65.
 
     Examples:
-      ccpipe dead replay --reason 'no such table'
-      ccpipe dead replay /var/lib/ccpipe/dead.lp --server nats://10.0.0.1:4222
-      ccpipe dead replay --origin fox.metrics --dry-run
+      ccpipe dead-letters replay --reason 'no such table'
+      ccpipe dead-letters replay dead.lp --server nats://10.0.0.1:4222
+      ccpipe dead-letters replay --origin fox.metrics --dry-run
 
     Parameters
     ----------
@@ -386,7 +386,7 @@ async def replay(
 
 @contextlib.asynccontextmanager
 async def _connected(where: SiteOptions) -> AsyncIterator[Connection]:
-    bus = Connection(where.site().bus, name="dead", telemetry=Telemetry(), forever=False)
+    bus = Connection(where.site().bus, name="dead-letters", telemetry=Telemetry(), forever=False)
     async with bus:
         yield bus
 

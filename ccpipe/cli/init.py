@@ -8,12 +8,12 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ccpipe.cli.console.options import URL, read_servers
-from ccpipe.cli.recipe.shipped import directory, recipes
-from ccpipe.errors import CreateError, UsageError, create_reason, invalid_choice
+from ccpipe.cli.recipe.shipped import directory, recipes, shipped_recipe
+from ccpipe.errors import CreateError, UsageError, create_reason
 from ccpipe.terminal import listed
 
 CONFIG = """\
-# What all of a site's ccpipe commands share. All keys: {pages}/reference/configuration.md
+# What all of a site's ccpipe commands share; `ccpipe config show` prints all keys.
 cluster = {cluster}
 
 [bus]
@@ -24,7 +24,7 @@ servers = {servers}
 
 [publish]
 interval = "10s"
-# [publish.collectors.disk]                       # pages: {pages}/collectors
+# [publish.collectors.disk]                       # `ccpipe plugins disk` prints its options
 # enabled = false
 
 # [telemetry]
@@ -67,19 +67,15 @@ def init(
     dry_run
         Print the names of the files, but write none.
     """
-    known = recipes()
-    for name in recipe or ():
-        if name not in known:
-            raise UsageError(f"--recipe: {invalid_choice(name, known)}")
     shipped = directory()
+    chosen = {name: shipped_recipe(name) for name in recipe} if recipe else recipes()
     config = CONFIG.format(
         cluster=json.dumps(cluster, ensure_ascii=False),  # JSON's strings are TOML's
         servers=json.dumps(read_servers(server), ensure_ascii=False),
-        pages=shipped / "docs",
     )
     files = {Path("ccpipe.toml"): config, Path("nats.conf"): _read(shipped / "nats.conf")}
-    for name in recipe or known:
-        files[Path("bridges", f"{name}.toml")] = _read(known[name])
+    for name, path in chosen.items():
+        files[Path("bridges", f"{name}.toml")] = _read(path)
     if units:
         for path in sorted((shipped / "bridges" / "systemd").glob("*.service")):
             files[Path("systemd", path.name)] = _read(path)

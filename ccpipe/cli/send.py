@@ -60,7 +60,7 @@ async def send(
     precision
         Unit of the timestamps; auto infers it from their magnitude.
     rejected
-        Dead-letter file for lines left out, readable by `ccpipe dead`.
+        Dead-letter file for lines left out, readable by `ccpipe dead-letters`.
     dry_run
         Print each line after its subject; connect to nothing.
     """
@@ -85,6 +85,7 @@ async def send(
             telemetry=telemetry,
             dead_letter_sink=letters,
             limits=Limits(max_wait=0.1),
+            done="printed" if dry_run else "sent",
         )
     dead = plural(telemetry.total(telemetry.dead), "line")
     if sending.forbidden:

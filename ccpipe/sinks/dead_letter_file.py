@@ -22,8 +22,8 @@ NODE_BYTES = 64 * 2**20
 class DeadLetterFile(DeadLetterSink):
     """Appends the original bytes of each dead letter, after a comment that describes it.
 
-    The file is line protocol; ``ccpipe dead`` lists, shows and replays its dead letters. Several
-    processes may append to it.
+    The file is line protocol; ``ccpipe dead-letters`` lists, shows and replays its dead letters.
+    Several processes may append to it.
     """
 
     def __init__(self, path: Path, *, max_bytes: float = math.inf) -> None:

@@ -55,8 +55,8 @@ def test_sums_equal_plain_loop_bitwise(found: list[Accounting], parts: int, batc
             row[title] += record.amount(container, name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(accounting_sums, "_BATCH", batch)
-        totals = added(found, Sums(["owner", "project"]), parts=parts)
-    assert {(t.key["owner"], t.key["project"]): t.sums for t in totals} == wanted
+        totals = added(found, Sums(["user", "project"]), parts=parts)
+    assert {(t.key["user"], t.key["project"]): t.sums for t in totals} == wanted
     assert [tuple(t.key.values()) for t in totals] == sorted(wanted)
 
 
@@ -162,7 +162,7 @@ def test_days_and_months_are_local(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_host_names_are_case_insensitive() -> None:
     """The first spelling is shown, like in qacct."""
     found = [run(1, hostname="Node1"), run(1, hostname="node1"), run(1, hostname="node2")]
-    assert [(t.key["host"], t.records) for t in added(found, Sums(["host"]))] == [
+    assert [(t.key["node"], t.records) for t in added(found, Sums(["node"]))] == [
         ("Node1", 2),
         ("node2", 1),
     ]

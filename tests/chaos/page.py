@@ -41,7 +41,7 @@ _TAIL = """
   the exceptions).
 - **published** lines were confirmed by the broker, or were in the spool of a node.
 - **dead letters** are malformed lines, lines outside a time window and rows that a store refuses;
-  replay them with `ccpipe dead` ([dead-letters.md](dead-letters.md)).
+  replay them with `ccpipe dead-letters` ([dead-letters.md](dead-letters.md)).
 - SIGKILL preserves the kernel's page cache. A power failure loses what the broker had not synced to
   disk (`sync_interval`, [nats.md](nats.md)).
 """

@@ -20,6 +20,20 @@ def test_auth_init_writes_keys_and_configuration(tmp_path: Path) -> None:
     assert '"fritz.metrics.f04"' in (directory / "nats.conf").read_text()
 
 
+def test_auth_init_dry_run_prints_new_keys_and_writes_nothing(tmp_path: Path) -> None:
+    """Existing keys are not printed."""
+    directory = tmp_path / "keys"
+    given = ("auth", "init", directory, "--cluster", "fritz", "--node")
+    shown = ccpipe(*given, "f[01-02]", "--dry-run")
+    assert shown.code == 0, shown.err
+    nodes = [str(directory / "nkeys" / "node" / f"f0{n}.nk") for n in (1, 2)]
+    assert shown.out.splitlines()[:2] == nodes
+    assert len(shown.out.splitlines()) == 5  # a bridge, an operator and a viewer, too
+    assert not directory.exists()
+    assert ccpipe(*given, "f01").code == 0
+    assert ccpipe(*given, "f[01-02]", "--dry-run").out.splitlines() == nodes[1:]
+
+
 def test_auth_init_gives_domains_to_bridges(tmp_path: Path) -> None:
     """Bridges of earlier runs, too."""
     directory = tmp_path / "keys"

@@ -179,7 +179,7 @@ def test_dry_run_of_backfill_prints_lines(tmp_path: Path) -> None:
         "backfill", *paths, tmp_path / "bad.lp", "--from", "file", "--to", made, "--dry-run",
         "--checkpoint", tmp_path / "checkpoint", XDG_STATE_HOME=str(tmp_path / "state"),
     )  # fmt: skip
-    assert (done.code, done.err.splitlines()[-1]) == (65, "ccpipe: 1 line not written")
+    assert (done.code, done.err.splitlines()[-1]) == (65, "ccpipe: 1 line not printed")
     assert Counter(map(repr, decode(done.out.encode()))) == Counter(map(repr, MESSAGES))
     assert sorted({*tmp_path.rglob("*")} - {tmp_path / "bad.lp", made}) == before
 
@@ -284,4 +284,7 @@ def test_backfill_reports_missing_input(tmp_path: Path) -> None:
     assert ccpipe("backfill", tmp_path / "no", "--from", "parquet", *arguments).code == 66
     assert ccpipe("backfill", "here", "--from", "postgres", *arguments).code == 78
     down = ccpipe("backfill", "postgresql://127.0.0.1:1/x", "--from", "postgres", *arguments)
-    assert (down.code, down.err) == (69, "ccpipe: 127.0.0.1/x: Connection refused\n")
+    assert (down.code, down.err) == (
+        69,
+        "ccpipe: PostgreSQL at 127.0.0.1:1/x: Connection refused\n",
+    )

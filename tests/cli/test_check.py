@@ -19,7 +19,7 @@ from tests.bus.nats.conftest import connected
 from tests.cli.command import Ended, ccpipe
 
 LINE = re.compile(
-    r"CCPIPE [A-Z]+ (OK|WARNING|CRITICAL|UNKNOWN) - [^|\n]+(?: \| ('[^']+'=\S+ ?)+)?\n"
+    r"CCPIPE [A-Z-]+ (OK|WARNING|CRITICAL|UNKNOWN) - [^|\n]+(?: \| ('[^']+'=\S+ ?)+)?\n"
 )
 """Output as the Nagios plug-in guidelines have it."""
 
@@ -113,15 +113,17 @@ async def test_check_freshness_names_silent_node(nats_server: NatsServer, bus: C
 
 async def test_check_dead_letters_compares_number(nats_server: NatsServer, bus: Connection) -> None:
     """None is OK, one is a warning, and many are critical."""
-    assert (await run(nats_server, "dead")).out.startswith("CCPIPE DEAD OK - 0 dead letters")
+    assert (await run(nats_server, "dead-letters")).out.startswith(
+        "CCPIPE DEAD-LETTERS OK - 0 dead letters"
+    )
     site = site_of(nats_server)
     subjects = Subjects.of(site)
     await ensure_stream(bus.jetstream(), site.bus, subjects, [subjects.dead()])
     assert stream_name(subjects, dead=True) == "ccpipe-fritz-dead"
     for _ in range(2):
         await bus.jetstream().publish(subjects.dead(), b"bad")
-    assert (await run(nats_server, "dead")).code == 1
-    bad = await run(nats_server, "dead", "--critical", "1", "-o", "json")
+    assert (await run(nats_server, "dead-letters")).code == 1
+    bad = await run(nats_server, "dead-letters", "--critical", "1", "-o", "json")
     assert bad.code == 2
     assert json.loads(bad.out)["findings"][0]["value"] == 2
 
@@ -155,7 +157,7 @@ async def test_check_is_critical_if_unread_messages_were_deleted(
 async def test_check_is_critical_without_broker(unused_port: int) -> None:
     """In the monitor's format, without waiting."""
     server = ("--server", f"nats://127.0.0.1:{unused_port}")
-    names = ("freshness", "lag", "dead", "streams")
+    names = ("freshness", "lag", "dead-letters", "streams")
     checks = (asyncio.to_thread(ccpipe, "check", name, *server) for name in names)
     for done in await asyncio.gather(*checks):
         assert done.code == 2
@@ -163,12 +165,17 @@ async def test_check_is_critical_without_broker(unused_port: int) -> None:
         assert str(unused_port) in done.out
 
 
-@pytest.mark.parametrize("name", ["freshness", "lag", "dead", "streams"])
+@pytest.mark.parametrize("name", ["freshness", "lag", "dead-letters", "streams"])
 def test_check_rejects_wrong_arguments(name: str) -> None:
-    """Thresholds in the wrong order are a usage error, others give the status unknown."""
-    done = ccpipe("check", name, "--warning", "9", "--critical", "1")
-    assert done.code == 64
-    assert "--warning must not be above --critical" in done.err
+    """The status is unknown, on the line that a monitor reads."""
+    for arguments, reason in (
+        (("--warning", "9", "--critical", "1"), "--warning must not be above --critical"),
+        (("--no-such-option",), "Unknown option: --no-such-option"),
+    ):
+        done = ccpipe("check", name, *arguments)
+        assert (done.code, done.err) == (3, "")
+        assert done.out.startswith("CCPIPE CHECK UNKNOWN - ")
+        assert reason in done.out
 
 
 def test_check_is_unknown_if_configuration_is_wrong(tmp_path: object) -> None:

@@ -19,13 +19,16 @@ LINES = [
     ("ccpipe tail --no-f", "ccpipe tail --no-follow"),
     ("ccpipe tail -o cs", "ccpipe tail -o csv"),
     ("ccpipe tail --kind so", "ccpipe tail --kind sonar"),
-    ("ccpipe dead repl", "ccpipe dead replay"),
+    ("ccpipe dead-letters repl", "ccpipe dead-letters replay"),
     ("ccpipe check streams --outp", "ccpipe check streams --output"),
     ("ccpipe convert --from=gr", "ccpipe convert --from=gridengine"),
     ("ccpipe validate some-", "ccpipe validate some-lines.lp"),
-    ("ccpipe acct sacct --clus", "ccpipe acct sacct --cluster"),
-    ("ccpipe acct sacct -u x --list --clus", "ccpipe acct sacct -u x --list --cluster"),
-    ("ccpipe acct some-lines.lp -o csv --proj", "ccpipe acct some-lines.lp -o csv --project"),
+    ("ccpipe acct slurm --clus", "ccpipe acct slurm --cluster"),
+    ("ccpipe acct slurm -u x --list --clus", "ccpipe acct slurm -u x --list --cluster"),
+    (
+        "ccpipe acct gridengine some-lines.lp --proj",
+        "ccpipe acct gridengine some-lines.lp --project",
+    ),
 ]
 """Text typed before Tab, and the line after it."""
 PROMPT = "READY> "

@@ -128,10 +128,10 @@ async def test_control_get_prints_replies_as_lines(
     assert (line.hostname, line.value, line.field) == ("n2", "10s", "log")
 
 
-async def test_control_put_sets_value_on_named_node_only(
+async def test_control_set_changes_value_on_named_node_only(
     nats_server: NatsServer, nodes_root: Path
 ) -> None:
-    shown = await control(nats_server, "put", "freq.governor", "performance", "--node", "n1")
+    shown = await control(nats_server, "set", "freq.governor", "performance", "--node", "n1")
     assert shown.code == 0
     assert "SUCCESS! It was 0 1: powersave, 2: performance, it is performance" in shown.out
     assert governor(nodes_root, "n1") == "performance"
@@ -152,7 +152,7 @@ async def test_control_put_is_logged_on_bus(nats_server: NatsServer, nodes_root:
         log, sink = LogSource(site=site), NatsSink(site=site, telemetry=telemetry)
         tasks = [asyncio.create_task(read()), asyncio.create_task(run(log, sink, stop=stop))]
         await eventually(lambda: log in logging.getLogger().handlers)
-        await control(nats_server, "put", "freq.max_cpu_freq", "2GHz", "--node", "n1")
+        await control(nats_server, "set", "freq.max_cpu_freq", "2GHz", "--node", "n1")
         change = "control: freq.max_cpu_freq of node set from 0 1: 3600000, 2: 2400000 to 2000000"
         await eventually(lambda: any(text.startswith(change) for text in reported))
         stop.set()
@@ -163,9 +163,9 @@ async def test_control_put_is_logged_on_bus(nats_server: NatsServer, nodes_root:
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        (["put", "freq.governor", "performance", "--node", "n2"], 77, "n2: freq.governor may not"),
-        (["put", "freq.max_cpu_freq", "9GHz", "--node", "n1"], 65, "n1: 9GHz is not between"),
-        (["put", "freq.governor", "x"], 64, "--node is missing"),
+        (["set", "freq.governor", "performance", "--node", "n2"], 77, "n2: freq.governor may not"),
+        (["set", "freq.max_cpu_freq", "9GHz", "--node", "n1"], 65, "n1: 9GHz is not between"),
+        (["set", "freq.governor", "x"], 64, "--node is missing"),
         (["get", "freq.govenor", "--node", "n1"], 64, "did you mean 'freq.governor'?"),
         (["get", "topology", "--node", "n1"], 69, "n1: no description of this node is available"),
         (
@@ -188,9 +188,9 @@ async def test_control_errors_have_exit_codes(
     assert governor(nodes_root, "n1") == governor(nodes_root, "n2") == "powersave"
 
 
-def test_dry_run_of_control_put_prints_requests() -> None:
+def test_dry_run_of_control_set_prints_requests() -> None:
     """One for each node, without a broker."""
-    given = ("control", "put", "rapl.pkg_limit_1", "85W", "--type", "socket", "--id", "0")
+    given = ("control", "set", "rapl.pkg_limit_1", "85W", "--type", "socket", "--id", "0")
     shown = ccpipe(*given, "-N", "f[1-2]", "--dry-run")
     assert shown.code == 0, shown.err
     assert [request.rpartition(" ")[0] for request in shown.out.splitlines()] == [
@@ -204,7 +204,7 @@ async def test_control_put_reports_nodes_that_refuse(
 ) -> None:
     """The others are set and shown; each that is not set is reported on stderr."""
     changed = ("freq.governor", "performance", "--node", "n[1-2],x", "--timeout", "3s")
-    shown = await control(nats_server, "put", *changed)
+    shown = await control(nats_server, "set", *changed)
     assert shown.code == 69
     assert "SUCCESS" in shown.out
     refused, silent = shown.err.splitlines()

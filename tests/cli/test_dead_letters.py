@@ -1,4 +1,4 @@
-"""``ccpipe dead``: dead letters of the bus and of files, listed, shown and replayed once."""
+"""``ccpipe dead-letters``: dead letters on the bus and in files are listed and replayed once."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ import pytest
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.server import NatsServer
-from ccpipe.cli.dead import FileDeadLetters, Filter
+from ccpipe.cli.dead_letters import FileDeadLetters, Filter
 from ccpipe.config import Site
 from ccpipe.errors import CreateError, MissingInputError
 from ccpipe.formats import dead_letters
@@ -49,7 +49,7 @@ async def write(site: Site, dead_letters: list[DeadLetter]) -> None:
 async def dead(site: Site, *arguments: object) -> Ended:
     server = site.bus.servers[0]
     given = (*arguments, "--server", server, "--cluster", site.cluster)
-    return await asyncio.to_thread(ccpipe, "dead", *given)
+    return await asyncio.to_thread(ccpipe, "dead-letters", *given)
 
 
 async def test_dead_letters_of_bus_are_listed_and_shown(site: Site) -> None:
@@ -70,7 +70,13 @@ async def test_dead_letters_of_bus_are_listed_and_shown(site: Site) -> None:
     assert shown.out.encode() == GOOD[1].original + b"\n" + BAD.original + b"\n"
     assert "4: fox%2Etest.metrics: not a line" in shown.err
     terminal = await asyncio.to_thread(
-        on_terminal, "dead", "show", "--server", site.bus.servers[0], "--cluster", site.cluster
+        on_terminal,
+        "dead-letters",
+        "show",
+        "--server",
+        site.bus.servers[0],
+        "--cluster",
+        site.cluster,
     )
     assert r"\x1b[31mbroken" in terminal.out
     assert "\x1b" not in terminal.out
@@ -162,7 +168,7 @@ async def test_shortened_dead_letter_is_not_replayed(site: Site) -> None:
 def test_replay_rejects_count_of_zero(tmp_path: Path) -> None:
     """It would do nothing and seem to have worked."""
     (tmp_path / "some.lp").touch()
-    assert ccpipe("dead", "list", "--count", 0, tmp_path / "some.lp").code == 64
+    assert ccpipe("dead-letters", "list", "--count", 0, tmp_path / "some.lp").code == 64
 
 
 DEAD_LETTERS = [

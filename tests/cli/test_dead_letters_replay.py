@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.cli.dead import DeadLetterReplay
+from ccpipe.cli.dead_letters import DeadLetterReplay
 from ccpipe.config import Site
 from ccpipe.errors import DataError, UnavailableError, UsageError
 from ccpipe.formats.dead_letters import StoredDeadLetter

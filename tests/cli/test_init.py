@@ -1,6 +1,5 @@
 """``ccpipe init``: files that work, and never over those that are there."""
 
-import re
 from pathlib import Path
 
 from ccpipe.cli.recipe.shipped import recipes
@@ -30,9 +29,7 @@ def test_init_writes_initial_files_of_site(tmp_path: Path) -> None:
     assert (site.cluster, site.bus.servers) == ('fr"itz', ["nats://a", "nats://b"])
     assert (target / "nats.conf").read_bytes() == (ROOT / "nats.conf").read_bytes()
     config = str(target / "ccpipe.toml")
-    pages = re.findall(r"\S+/docs/\S+", Path(config).read_text())
-    assert len(pages) == 2
-    assert all(Path(page).exists() for page in pages)
+    assert str(ROOT) not in Path(config).read_text()  # it may be copied to other machines
     assert ccpipe("validate", config, target / "bridges" / "null.toml", "--no-connect").code == 0
 
 
@@ -58,7 +55,7 @@ def test_dry_run_of_init_prints_names_only(tmp_path: Path) -> None:
 
 def test_init_writes_chosen_recipes(tmp_path: Path) -> None:
     """By name; a misspelt one is reported before anything is written."""
-    assert ccpipe("init", tmp_path, "--recipe", "parket").code == 64
+    assert ccpipe("init", tmp_path, "--recipe", "parket").code == 66
     assert written(tmp_path) == set()
     assert ccpipe("init", tmp_path, "--recipe", "parquet").code == 0
     assert written(tmp_path) == {"ccpipe.toml", "nats.conf", "bridges/parquet.toml"}

@@ -2,31 +2,22 @@
 
 import io
 import sys
-from typing import Literal
+from collections.abc import Callable
 
 import pytest
 
-from ccpipe.cli.nodelist import nodelist
+from ccpipe.cli.nodelist import compress, count, expand
 from ccpipe.errors import DataError, UsageError
 
 
-@pytest.mark.parametrize(
-    ("action", "names", "printed"),
-    [
-        ("expand", ("n[08-10]", "login"), "n08\nn09\nn10\nlogin\n"),
-        ("compress", ("c1", "c[2-3]", "c3", "login"), "c[1-3],login\n"),
-        ("count", ("a[1-1000000000]", "b"), "1000000001\n"),  # more than could be written out
-    ],
-)
-def test_nodelist_expands_compresses_and_counts(
-    action: Literal["expand", "compress", "count"],
-    names: tuple[str, ...],
-    printed: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_nodelist_expands_compresses_and_counts(capsys: pytest.CaptureFixture[str]) -> None:
     """All lists in their order; compressed, each node occurs once."""
-    nodelist(action, *names)
-    assert capsys.readouterr().out == printed
+    expand("n[08-10]", "login")
+    assert capsys.readouterr().out == "n08\nn09\nn10\nlogin\n"
+    compress("c1", "c[2-3]", "c3", "login")
+    assert capsys.readouterr().out == "c[1-3],login\n"
+    count("a[1-1000000000]", "b")  # more than could be written out
+    assert capsys.readouterr().out == "1000000001\n"
 
 
 @pytest.mark.parametrize("names", [(), ("-",)])
@@ -35,25 +26,25 @@ def test_nodelist_reads_standard_input(
 ) -> None:
     """Lists on lines or between spaces, as ``sinfo`` and ``scontrol`` print them."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"c1 c2\nc[3-4]\n\n")))
-    nodelist("compress", *names)
+    compress(*names)
     assert capsys.readouterr().out == "c[1-4]\n"
 
 
 def test_nodelist_rejects_binary_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"c1\n\xff\n")))
     with pytest.raises(DataError, match="UTF-8"):
-        nodelist("count")
+        count()
 
 
-@pytest.mark.parametrize("action", ["expand", "compress"])
-def test_nodelist_limits_number_of_names(action: Literal["expand", "compress"]) -> None:
+@pytest.mark.parametrize("command", [expand, compress])
+def test_nodelist_limits_number_of_names(command: Callable[..., None]) -> None:
     """The message has the option that raises the limit."""
-    with pytest.raises(UsageError, match="7 names exceed --limit 6"):
-        nodelist(action, "a[1-6]", "b", limit=6)
+    with pytest.raises(UsageError, match="7 names exceed --max 6"):
+        command("a[1-6]", "b", max_=6)
 
 
 def test_nodelist_rejects_bad_list(capsys: pytest.CaptureFixture[str]) -> None:
     """Before anything is printed."""
     with pytest.raises(DataError, match="character 4"):
-        nodelist("expand", "a[1-2]", "b[1")
+        expand("a[1-2]", "b[1")
     assert capsys.readouterr().out == ""

@@ -13,7 +13,7 @@ import pytest
 
 from ccpipe import cli
 from ccpipe.bus.nats.server import NatsServer
-from ccpipe.cli import COMMANDS, DIRECTORIES, main
+from ccpipe.cli import COMMANDS, import_path, main
 from tests.cli.command import Ended, ccpipe, command, ended, environment, start
 from tests.paths import ROOT
 
@@ -128,10 +128,10 @@ def test_unknown_log_level_is_configuration_error() -> None:
         ("tail", "--config", "/nonexistent.toml"),
         ("config", "show", "--config", "/nonexistent.toml"),
         ("convert", "--to", "json", "/nonexistent.lp"),
-        ("acct", "/nonexistent"),
+        ("acct", "gridengine", "/nonexistent"),
         ("send", "/nonexistent"),
-        ("dead", "list", "/nonexistent"),
-        ("profile", "show", "--input", "/nonexistent.h5"),
+        ("dead-letters", "list", "/nonexistent"),
+        ("hdf5", "show", "--input", "/nonexistent.h5"),
     ],
     ids=lambda words: " ".join(words[:2]),
 )
@@ -161,8 +161,8 @@ async def ran(*commands: str, server: str, **environ: str) -> list[Ended]:
 
 async def test_command_reports_unreachable_broker(unused_port: int) -> None:
     """With EX_UNAVAILABLE, in bounded time: an empty answer would look like an idle cluster."""
-    commands = ("streams show", "streams apply", "control get", "dead list", "send -",
-                "top --once --for 500ms", "tail --for 500ms")  # fmt: skip
+    commands = ("streams show", "streams apply", "control get", "dead-letters list", "send -",
+                "top --once --for 500ms", "tail --for 500ms", "tail")  # fmt: skip
     for shown in await ran(*commands, server=f"nats://127.0.0.1:{unused_port}"):
         assert (shown.code, shown.out) == (69, "")
         assert str(unused_port) in shown.err
@@ -248,16 +248,13 @@ def test_commands_import_only_libraries_they_need(word: str, unwanted: str) -> N
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_is_module_or_directory_of_its_name(name: str) -> None:
     """So that a command's file is easy to find."""
-    module = importlib.import_module(
-        f"ccpipe.cli.{name}{'.command' if name in DIRECTORIES else ''}"
-    )
-    assert getattr(module, name)
-    assert hasattr(importlib.import_module(f"ccpipe.cli.{name}"), "__path__") == (
-        name in DIRECTORIES
-    )
+    module, _, attribute = import_path(name).partition(":")
+    assert getattr(importlib.import_module(module), attribute)
+    package = importlib.import_module(module.removesuffix(".command"))
+    assert hasattr(package, "__path__") == module.endswith(".command")
 
 
 def test_every_module_that_is_a_command_is_listed() -> None:
     """The command line would not know a new one that is not."""
     found = {each.name for each in pkgutil.iter_modules(cli.__path__)}
-    assert found - {"app", "console", "recipe"} == set(COMMANDS)
+    assert found - {"app", "console", "recipe"} == {name.replace("-", "_") for name in COMMANDS}

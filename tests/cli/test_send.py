@@ -32,7 +32,7 @@ async def test_send_publishes_on_subjects_of_kinds(
     for _ in range(2):
         done = await send(site, tmp_path / "a.lp", "-", stdin=EVENT)
         assert done.code == 0
-        assert "701 records read, 701 written, 0 dead letters" in done.err
+        assert "701 records read, 701 sent, 0 dead letters" in done.err
     found = await stored(nats_server)
     metrics = [payload for subject, payload in found if subject == "fox%2Etest.metrics"]
     assert b"".join(metrics).count(b"\n") == 700
@@ -88,7 +88,7 @@ async def test_send_obeys_signals_while_waiting_for_input(site: Site) -> None:
         assert logged, "it has ended"
     process.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(process.wait, 60) == 65
-    assert b"700 records read, 700 written" in process.stderr.read()
+    assert b"700 records read, 700 sent" in process.stderr.read()
     process.stdin.close()
     process.stderr.close()
 

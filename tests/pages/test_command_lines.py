@@ -96,7 +96,7 @@ NOT_RUN = {
     r"bridge (from-kafka|from-mqtt)": "needs that broker; tests/bus starts it",
     r"bridge (slurm|slurm-jobs)": "needs Slurm; `make slurm` starts one",
     r"bridge (gridengine|from-jobanalyzer|slurm-hdf5)": "follows a site's own files",
-    r"control (get|put) .*": "needs nodes that answer; tests/cli/test_control.py starts one",
+    r"control (get|set) .*": "needs nodes that answer; tests/cli/test_control.py starts one",
     r"dashboard --listen 0\.0\.0\.0:.*": "would listen to everybody",
     r".* /var/lib/ccpipe/.*|.* /data/.*": "reads a site's own files",
     r".* --server nats://10\.0\.0\.1:4222.*": "needs another site's broker",
@@ -106,7 +106,7 @@ NOT_RUN = {
 DEAD_LETTERS = 17
 """The highest ID of a dead letter that a page shows."""
 
-FIND_NOTHING = r"acct .*-j 4711.*|acct sacct .*--user alice.*"
+FIND_NOTHING = r"acct .*-j 4711.*|acct slurm .*--user alice.*"
 """Commands that search for data not in the test data, and exit with 1."""
 
 SHORTER = {"bridge": "1s", "dashboard": "1s", "publish": "1s", "simulate": "2s", "tail": "1s"}

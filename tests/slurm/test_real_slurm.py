@@ -108,7 +108,7 @@ def test_start_events_have_script_and_description(cluster: Cluster) -> None:
 def check_sums(cluster: Cluster) -> None:
     path = cluster.directory / "rows.txt"
     path.write_text(cluster.run("sacct", "-aDP", "-S", "now-1days", "-o", "ALL"))
-    shown = ccpipe("acct", "sacct", path, "--by", "state", "-o", "json", "--zone", "UTC")
+    shown = ccpipe("acct", "slurm", path, "--by", "state", "-o", "json", "--zone", "UTC")
     assert (shown.code, shown.err) == (0, "")
     found = {row["State"]: row for row in map(json.loads, shown.out.splitlines())}
     # With -X sacct has no CPU time, which is recorded by steps.
@@ -134,12 +134,12 @@ def test_seff_is_available_for_comparison() -> None:
 
 
 def check_reports(cluster: Cluster, path: Path) -> None:
-    """`ccpipe acct sacct` reports each account's CPU and GPU time as sreport, in both its units.
+    """`ccpipe acct slurm` reports each account's CPU and GPU time as sreport, in both its units.
 
     slurmdbd sums up hours once they are over, or on request. sreport reports nothing after the
     nearest full hour, but its clock can be set.
     """
-    shown = ccpipe("acct", "sacct", path, "--by", "account", "-o", "json", "--zone", "UTC")
+    shown = ccpipe("acct", "slurm", path, "--by", "account", "-o", "json", "--zone", "UTC")
     found = {row["Account"]: row for row in map(json.loads, shown.out.splitlines())}
     used = {name: row["CPUTimeRAW"] for name, row in found.items() if name and row["CPUTimeRAW"]}
     gpus = {name: row["GPUTime"] for name, row in found.items() if name and row["GPUTime"]}
@@ -165,12 +165,12 @@ def check_reports(cluster: Cluster, path: Path) -> None:
 
 
 def check_efficiency(cluster: Cluster, path: Path) -> None:
-    """`ccpipe acct sacct` reports the same efficiency of each job as seff.
+    """`ccpipe acct slurm` reports the same efficiency of each job as seff.
 
     seff rounds CPU time to whole seconds. It uses the largest task's memory for all tasks, which
     is correct for steps of one task.
     """
-    shown = ccpipe("acct", "sacct", path, "--list", "-o", "json", "--zone", "UTC")
+    shown = ccpipe("acct", "slurm", path, "--list", "-o", "json", "--zone", "UTC")
     states = {"COMPLETED", "FAILED"}
     found = {
         str(row["JobIDRaw"]): row

@@ -139,11 +139,13 @@ def look_up(
     Lines written after indexing, and `paths` that are not indexed, are read from the files.
     """
     if not selection.jobs or selection.names:
-        raise UsageError("--index finds jobs by number: `ccpipe acct -j NUMBER --index DIR`")
+        raise UsageError(
+            "--index finds jobs by number: `ccpipe acct gridengine -j NUMBER --index DIR`"
+        )
     known = [read_note(index) for index in sorted(directory.glob("*.parquet")) if _is_ours(index)]
     if not known:
         raise UsageError(
-            f"{directory}: no index; create it with `ccpipe acct index FILE… --to {directory}`"
+            f"{directory}: no index; create it with `ccpipe acct index FILE… --dir {directory}`"
         )
     seen = set()
     for each in known:

@@ -191,7 +191,7 @@ def look_up(
     indexes = sorted(directory.glob(f"*{SUFFIX}"))
     if not indexes:
         raise UsageError(
-            f"{directory}: no index of sacct's rows; create it with `ccpipe acct index FILE… --to"
+            f"{directory}: no index of sacct's rows; create it with `ccpipe acct index FILE… --dir"
             f" {directory}`"
         )
     for index in indexes:

@@ -133,19 +133,22 @@ class User(NamedTuple):
     """The public nkey."""
 
 
+def missing_seeds(directory: Path, role: str, names: Iterable[str]) -> list[Path]:
+    """Return the files that ``ensure_keys`` would create."""
+    paths = [directory / "nkeys" / role / f"{escape(name)}.nk" for name in names]
+    return [path for path in paths if not path.exists()]
+
+
 def ensure_keys(directory: Path, role: str, names: Iterable[str]) -> None:
     """Create a seed for each name without one; raises MissingExtra without nkeys."""
     try:
         import nkeys
     except ImportError:
         raise MissingExtra("nkeys", "nkeys") from None
-    place = directory / "nkeys" / role
-    place.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for name in names:
-        path = place / f"{escape(name)}.nk"
-        if not path.exists():
-            seed = nkeys.encode_seed(secrets.token_bytes(32), nkeys.PREFIX_BYTE_USER)
-            write_private(path, f"{seed.decode()}\n")
+    (directory / "nkeys" / role).mkdir(parents=True, exist_ok=True, mode=0o700)
+    for path in missing_seeds(directory, role, names):
+        seed = nkeys.encode_seed(secrets.token_bytes(32), nkeys.PREFIX_BYTE_USER)
+        write_private(path, f"{seed.decode()}\n")
 
 
 def users_of(directory: Path) -> list[User]:

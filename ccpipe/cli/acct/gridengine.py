@@ -1,4 +1,4 @@
-"""``ccpipe acct``: reports on Grid Engine's jobs from the accounting files, and on Slurm's."""
+"""``ccpipe acct gridengine``: reports on Grid Engine's jobs from the accounting files."""
 
 import grp
 import itertools
@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, get_args
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
 from ccpipe.accounting.files import FileBlock, Files, default_files, read_records
 from ccpipe.cli.acct import qacct
-from ccpipe.cli.acct.slurm import sacct
 from ccpipe.cli.acct.table import (
     NOT_FOUND,
     ROWS,
@@ -29,18 +28,15 @@ from ccpipe.cli.acct.table import (
     local_time,
 )
 from ccpipe.cli.console.options import NODES, Since, Until, expand_patterns
-from ccpipe.errors import DataError, UsageError
+from ccpipe.errors import UsageError
 from ccpipe.formats.gridengine import Accounting
 from ccpipe.terminal import note, printable
 
 if TYPE_CHECKING:  # it needs pyarrow, and `ccpipe acct --help` must not
     from ccpipe.accounting.gridengine import RecordSelection
 
-acct = App(name="acct")
-acct.command(sacct)
-
 Key = Literal[
-    "host", "queue", "group", "owner", "project", "department", "pe", "slots", "ar", "account",
+    "node", "queue", "group", "user", "project", "department", "pe", "slots", "ar", "account",
     "name", "job", "task", "outcome", "day", "month",
 ]  # fmt: skip
 
@@ -212,25 +208,24 @@ class GridEngineTable(TableOptions):
             raise UsageError(f"--by {unknown[0]}: qacct has no such column; omit --qacct")
 
 
-@acct.default
-def sums(
+def gridengine(
     *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     file: Annotated[tuple[Path, ...], Parameter(alias="-f", allow_leading_hyphen=True)] = (),
     filters: Filters = Filters(),
     show: GridEngineTable = GridEngineTable(),
     index: Index = None,
 ) -> None:
-    """Summarize or list the resource usage of Grid Engine or Slurm jobs.
+    """Summarize or list the resource usage of Grid Engine jobs.
 
     Reads any number of accounting files in all variants, classic or JSON lines,
     compressed or not. Invalid lines are reported on stderr and skipped; the exit
     code is then 65. docs/gridengine/acct.md maps the flags of qacct to the options of
-    this command. For Slurm jobs see ccpipe acct sacct --help.
+    this command.
 
     Examples:
-      ccpipe acct accounting* --by owner --count 10
-      ccpipe acct -f accounting -j 4711 -o json | jq .CPU
-      ccpipe acct accounting --qacct --by owner -q 'all.q@node0*'
+      ccpipe acct gridengine accounting* --by user --count 10
+      ccpipe acct gridengine -f accounting -j 4711 -o json | jq .CPU
+      ccpipe acct gridengine accounting --qacct --by user -q 'all.q@n0*'
 
     Parameters
     ----------
@@ -249,7 +244,9 @@ def sums(
     selection = filters.selection()
     is_list = show.list_ or (filters.job and not show.by)
     if index and not is_list:
-        raise UsageError("--index finds jobs by number: `ccpipe acct -j NUMBER --index DIR`")
+        raise UsageError(
+            "--index finds jobs by number: `ccpipe acct gridengine -j NUMBER --index DIR`"
+        )
     reading = Files()
     if index:
         from ccpipe.accounting.index.gridengine import look_up
@@ -262,44 +259,6 @@ def sums(
     reading.finish()
     if not count and (filters.job or (is_list and not show.qacct)):
         _not_found(filters, is_qacct=show.qacct)
-
-
-@acct.command
-def index(
-    *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
-    dir_: Annotated[Path, Parameter(name="--dir")],
-) -> None:
-    """Index accounting files to find one job among millions quickly.
-
-    The files are Grid Engine's, or the output of `sacct -P`. The directory gets one
-    small Parquet file for each; run the command again to update it, also after
-    rotation: files are identified by content, not by name. Lines of compressed
-    files are copied into the index, because these files do not allow seeking.
-
-    Examples:
-      ccpipe acct index $SGE_ROOT/default/common/accounting* --dir ~/acct
-      ccpipe acct -j 4711 --index ~/acct
-      ccpipe acct index sacct-2026-*.txt --dir ~/acct
-
-    Parameters
-    ----------
-    files
-        Accounting files; default: those in $SGE_ROOT/$SGE_CELL/common.
-    dir_
-        Directory for the index.
-    """
-    from ccpipe.accounting.index import gridengine, slurm
-
-    reading = Files()
-    for path in files or default_files():
-        try:
-            if slurm.has_rows(path):
-                note(slurm.update(path, dir_))
-            else:
-                note(gridengine.update(path, dir_, reading))
-        except DataError as error:
-            reading.report(str(error))
-    reading.finish()
 
 
 def _sum_up(
@@ -376,7 +335,7 @@ def _columns_of_qacct(filters: Filters, by: Sequence[Key]) -> tuple[Key, ...]:
     """Return what qacct groups by: a queue filter adds HOST and CLUSTER QUEUE."""
     wanted: set[str] = {*by, *_filter_values(filters)} - (_single_values(filters).keys() - set(by))
     if filters.queue:
-        wanted |= {"host", "queue"}
+        wanted |= {"node", "queue"}
     keys: tuple[Key, ...] = get_args(Key)
     return tuple(name for name in keys if name in wanted)
 
@@ -392,9 +351,9 @@ def _single_values(filters: Filters) -> dict[str, str | int]:
 
 def _filter_values(filters: Filters) -> dict[str, tuple[str, ...] | tuple[int, ...]]:
     filtered: dict[str, tuple[str, ...] | tuple[int, ...]] = {
-        "host": filters.node,
+        "node": filters.node,
         "group": tuple(map(group_name, filters.group)),
-        "owner": filters.user,
+        "user": filters.user,
         "project": filters.project,
         "department": filters.department,
         "pe": filters.pe,
@@ -420,14 +379,14 @@ def _record(found: Accounting) -> Row:
         "JOB": found.job_number,
         "TASK": found.task_number,
         "PE TASK": found.pe_taskid,
-        "OWNER": found.owner,
+        "USER": found.owner,
         "GROUP": found.group,
         "PROJECT": found.project or "NONE",
         "DEPARTMENT": found.department,
         "ACCOUNT": found.account,
         "JOB NAME": found.job_name,
         "CLUSTER QUEUE": found.qname,
-        "HOST": found.hostname,
+        "NODE": found.hostname,
         "PE": found.granted_pe or "NONE",
         "SLOTS": found.slots,
         "AR": found.arid,
@@ -468,8 +427,8 @@ def _number(head: str, value: Any) -> str:
 
 LAYOUT = TableLayout(
     keys={
-        **qacct.TITLES, "name": "JOB NAME", "job": "JOB", "task": "TASK", "outcome": "OUTCOME",
-        "day": "DAY", "month": "MONTH",
+        **qacct.TITLES, "node": "NODE", "user": "USER", "name": "JOB NAME", "job": "JOB",
+        "task": "TASK", "outcome": "OUTCOME", "day": "DAY", "month": "MONTH",
     },
     numbers={
         "RECORDS": "records", "RUNS": "runs", "JOBS": "jobs", "FAILED": "failed",

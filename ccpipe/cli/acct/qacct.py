@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # it needs pyarrow
     from ccpipe.accounting.sums import GroupTotal
 
 TITLES = {
-    "host": "HOST", "queue": "CLUSTER QUEUE", "group": "GROUP", "owner": "OWNER",
+    "node": "HOST", "queue": "CLUSTER QUEUE", "group": "GROUP", "user": "OWNER",
     "project": "PROJECT", "department": "DEPARTMENT", "pe": "PE", "slots": "SLOTS", "ar": "AR",
     "account": "ACCOUNT",
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""``ccpipe acct sacct``: reports on Slurm's jobs from sacct's rows."""
+"""``ccpipe acct slurm``: reports on Slurm's jobs from sacct's rows."""
 
 import contextlib
 import grp
@@ -170,7 +170,7 @@ class SlurmTable(TableOptions):
     """Group by this column; repeat the option for several columns."""
 
 
-def sacct(
+def slurm(
     *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
     filters: SlurmFilters = SlurmFilters(),
     options: SlurmTable = SlurmTable(),
@@ -184,9 +184,9 @@ def sacct(
     reported on stderr and skipped; the exit code is then 65.
 
     Examples:
-      sacct -aP -S 2026-11-01 -o ALL | ccpipe acct sacct --by account
-      ccpipe acct sacct jobs.txt.gz --by user --count 10 --sort efficiency
-      ccpipe acct sacct jobs.json -j 13 -o json
+      sacct -aP -S 2026-11-01 -o ALL | ccpipe acct slurm --by account
+      ccpipe acct slurm jobs.txt.gz --by user --count 10 --sort efficiency
+      ccpipe acct slurm jobs.json -j 13 -o json
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def sacct(
     """
     options.check()
     if not files and not index and sys.stdin.isatty():
-        raise UsageError(f"which file? Or: sacct -aP -o {COLUMNS} | ccpipe acct sacct")
+        raise UsageError(f"FILE is missing, or: sacct -aP -o {COLUMNS} | ccpipe acct slurm")
     is_selected = filters.selection()
     reading = Files()
     if index:
@@ -223,7 +223,7 @@ def _look_up(
 
     numbers = [int(found[1]) if (found := _NUMBER.fullmatch(job)) else None for job in jobs]
     if not numbers or None in numbers:
-        raise UsageError("--index finds jobs by number: `ccpipe acct sacct -j 13 --index DIR`")
+        raise UsageError("--index finds jobs by number: `ccpipe acct slurm -j 13 --index DIR`")
     wanted = [number for number in numbers if number is not None]
 
     def report(text: str) -> None:

@@ -148,7 +148,8 @@ async def _of_bus(site: Site, since: int) -> Sent:
             found[name] |= types
 
     patterns = Subjects.of(site).patterns(["metrics"])
-    async with Connection(site.bus, name="config", telemetry=Telemetry()) as bus:
+    connection = Connection(site.bus, name="config", telemetry=Telemetry(), forever=False)
+    async with connection as bus:
         if not await stored_patterns(bus, patterns):
             raise UnavailableError(f"no stream stores {', '.join(patterns)}")
         await read_stored(bus, patterns, receive, since=since)

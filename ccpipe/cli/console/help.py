@@ -65,7 +65,7 @@ class CommandEntry(NamedTuple):
     """A command or subcommand."""
 
     name: str
-    """Full name, including parent commands, such as ``dead list``."""
+    """Full name, including parent commands, such as ``auth init``."""
     summary: str
     paragraphs: list[str]
     examples: list[str]

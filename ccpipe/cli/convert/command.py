@@ -64,7 +64,7 @@ def convert(
     from_
         Format of the files.
     to
-        Format to write; events, metrics, classic and parquet for accounting only.
+        Format to write; events, metrics, classic and parquet are for Grid Engine only.
     precision
         Unit of the timestamps read; auto infers it from their magnitude.
     to_precision

@@ -1,1 +1,1 @@
-"""``ccpipe profile``: profiles of Slurm jobs, with the functions of sh5util and more."""
+"""``ccpipe hdf5``: profiles of Slurm jobs, with the functions of sh5util and more."""

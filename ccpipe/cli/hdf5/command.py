@@ -1,4 +1,4 @@
-"""``ccpipe profile``: HDF5 profiles of Slurm's jobs."""
+"""``ccpipe hdf5``: HDF5 profiles of Slurm's jobs."""
 
 import getpass
 import os
@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 
 from ccpipe.cli.console.options import SiteOptions
 from ccpipe.cli.console.output import print_json, print_table, terminal_width
-from ccpipe.cli.profile.options import (
+from ccpipe.cli.hdf5.options import (
     Tables,
     configured_directory,
     parse_selections,
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 # processor, and these spin. Without them a command begins with a tenth to a fifth less CPU time.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-profile = App(
-    name="profile",
+hdf5 = App(
+    name="hdf5",
     help="""Merge, extract and show HDF5 profiles of Slurm jobs.
 
 Covers the functions of sh5util, with the same option names, and more.
 
-Examples: ccpipe profile merge --job 17 --profiledir /shared/profiles
-          ccpipe profile extract --job 17 --series Tasks --level Node:Totals
-          ccpipe profile show --input job_17.h5 --series Energy""",
+Examples: ccpipe hdf5 merge --job 17 --profiledir /shared/profiles
+          ccpipe hdf5 extract --job 17 --series Tasks --level Node:Totals
+          ccpipe hdf5 show --input job_17.h5 --series Energy""",
     help_format="plaintext",
 )
 
 
-@profile.command
+@hdf5.command
 def merge(
     *,
     job: Annotated[tuple[str, ...], Parameter(alias="-j")] = (),
@@ -59,9 +59,9 @@ def merge(
     merged and the exit code is 65.
 
     Examples:
-      ccpipe profile merge --job 17 --profiledir /shared/profiles
-      ccpipe profile merge --job 17.0 --user alice --out first.h5
-      ccpipe profile merge -i 17_0_n1.h5 -i 17_0_n2.h5 --out job_17.h5
+      ccpipe hdf5 merge --job 17 --profiledir /shared/profiles
+      ccpipe hdf5 merge --job 17.0 --user alice --out first.h5
+      ccpipe hdf5 merge -i 17_0_n1.h5 -i 17_0_n2.h5 --out job_17.h5
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def merge(
         raise UsageError("--savefiles keeps what --delete deletes")
     names = {one.job_text for one in chosen}
     if not names and not (input and out):
-        raise UsageError("--job, or --input and --out, is missing; see its --help")
+        raise UsageError("--job, or --input and --out, is missing; see ccpipe hdf5 merge --help")
     if out and len(names) > 1:
         raise UsageError("--out is one file: merge one job at a time")
     failed = False
@@ -99,7 +99,7 @@ def merge(
         if not paths:
             directory = profiledir or configured_directory()
             if directory is None:
-                raise UsageError("which directory? Name it with --profiledir")
+                raise UsageError("--profiledir is missing; see ccpipe hdf5 merge --help")
             try:
                 paths = find_node_steps(directory / (user or getpass.getuser()), of_job[0].raw_id())
             except OSError as error:
@@ -125,7 +125,7 @@ def _report(report: "MergeReport") -> bool:
     return bool(report.failures)
 
 
-@profile.command
+@hdf5.command
 def extract(
     *,
     tables: Tables = Tables(),
@@ -142,9 +142,9 @@ def extract(
     series are skipped.
 
     Examples:
-      ccpipe profile extract --job 17 --series Tasks
-      ccpipe profile extract -i job_17.h5 -s Energy -l Node:Totals --out power.csv
-      ccpipe profile extract -i job_17.h5 -o line --cluster fritz
+      ccpipe hdf5 extract --job 17 --series Tasks
+      ccpipe hdf5 extract -i job_17.h5 -s Energy -l Node:Totals --out power.csv
+      ccpipe hdf5 extract -i job_17.h5 -o line --cluster fritz
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def extract(
         Value of the tag cluster in line protocol; default: from the configuration. The tag jobid
         is taken from the file name, else from --job.
     """
-    from ccpipe.cli.profile import formats
+    from ccpipe.cli.hdf5 import formats
     from ccpipe.formats.slurm_profile.extract import extract_csv, parse_level
 
     try:
@@ -186,7 +186,7 @@ def extract(
             formats.write_parquet(found, kind, out)
 
 
-@profile.command
+@hdf5.command
 def items(
     *,
     tables: Tables = Tables(),
@@ -202,9 +202,9 @@ def items(
     the largest sum of each step is printed on stderr.
 
     Examples:
-      ccpipe profile items --job 17 --series Tasks --data RSS
-      ccpipe profile items -i job_17.h5 -s Energy -d Power --interval 10
-      ccpipe profile items -i job_17.h5 -s Energy -d Power --sh5util
+      ccpipe hdf5 items --job 17 --series Tasks --data RSS
+      ccpipe hdf5 items -i job_17.h5 -s Energy -d Power --interval 10
+      ccpipe hdf5 items -i job_17.h5 -s Energy -d Power --sh5util
 
     Parameters
     ----------
@@ -247,7 +247,7 @@ def items(
             note(peak.text(data))
 
 
-@profile.command(name="list")
+@hdf5.command(name="list")
 def list_(
     *,
     tables: Tables = Tables(),
@@ -257,9 +257,9 @@ def list_(
     """List the fields common to all tables of each series, and corrections they may need.
 
     Examples:
-      ccpipe profile list --job 17
-      ccpipe profile list -i job_17.h5 -s Tasks --any
-      ccpipe profile list -i job_17.h5 -o json
+      ccpipe hdf5 list --job 17
+      ccpipe hdf5 list -i job_17.h5 -s Tasks --any
+      ccpipe hdf5 list -i job_17.h5 -o json
 
     Parameters
     ----------
@@ -298,7 +298,7 @@ def list_(
             note(f"{row['series']}: probably needs --fix {' --fix '.join(row['suspect'])}")
 
 
-@profile.command
+@hdf5.command
 def show(
     *,
     tables: Tables = Tables(),
@@ -309,9 +309,9 @@ def show(
     """Plot series in the terminal, one line per field and table, or to a file.
 
     Examples:
-      ccpipe profile show --job 17
-      ccpipe profile show -i job_17.h5 -s Tasks -d RSS -d CPUUtilization
-      ccpipe profile show -i job_17.h5 -s Energy --out power.svg
+      ccpipe hdf5 show --job 17
+      ccpipe hdf5 show -i job_17.h5 -s Tasks -d RSS -d CPUUtilization
+      ccpipe hdf5 show -i job_17.h5 -s Energy --out power.svg
 
     Parameters
     ----------
@@ -322,7 +322,7 @@ def show(
     out
         Plot to this file instead: .png, .svg or .pdf, one panel per field.
     """
-    from ccpipe.cli.profile.curves import curves, draw
+    from ccpipe.cli.hdf5.curves import curves, draw
 
     with tables.open() as found:
         if out is not None:
@@ -332,7 +332,7 @@ def show(
             print(line)
 
 
-@profile.command
+@hdf5.command
 async def publish(
     *,
     tables: Tables = Tables(),
@@ -344,11 +344,11 @@ async def publish(
     profile files. Samples published twice within two minutes are deduplicated.
 
     Examples:
-      ccpipe profile publish --job 17
-      ccpipe profile publish -i 17_0_n1.h5 --server nats://10.0.0.1:4222
-      ccpipe profile publish -i job_17.h5 -s Energy --cluster fritz
+      ccpipe hdf5 publish --job 17
+      ccpipe hdf5 publish -i 17_0_n1.h5 --server nats://10.0.0.1:4222
+      ccpipe hdf5 publish -i job_17.h5 -s Energy --cluster fritz
     """
-    from ccpipe.cli.profile.formats import publish_samples
+    from ccpipe.cli.hdf5.formats import publish_samples
 
     site = where.site()
     with tables.open() as found:

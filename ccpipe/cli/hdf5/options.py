@@ -1,4 +1,4 @@
-"""Options shared by the subcommands of ``ccpipe profile``: files and tables."""
+"""Options shared by the subcommands of ``ccpipe hdf5``: files and tables."""
 
 import contextlib
 import os
@@ -47,7 +47,7 @@ class Tables:
     """Include earlier runs of a requeued job."""
 
     fix: tuple[str, ...] = ()
-    """Correct known errors of Slurm's plug-ins; `ccpipe profile list` lists the rules."""
+    """Correct known errors of Slurm's plug-ins; `ccpipe hdf5 list` lists the rules."""
 
     def job_id(self) -> str | None:
         """Return the job, unless several are named, or none."""

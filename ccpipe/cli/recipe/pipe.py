@@ -53,8 +53,12 @@ async def run_pipe(
     dead_letter_sink: DeadLetterSink | None = None,
     limits: Limits | None = None,
     seconds: float | None = None,
+    done: str = "written",
 ) -> None:
-    """Run a pipe until its source ends, a signal arrives or `seconds` are over; log the totals."""
+    """Run a pipe until its source ends, a signal arrives or `seconds` are over; log the totals.
+
+    `done` is the log's word for what happens to records.
+    """
     server = telemetry.serve(listen) if listen else None
     try:
         async with stop_signals(seconds) as stop:
@@ -72,10 +76,11 @@ async def run_pipe(
         if server is not None:
             server.close()
         log.info(
-            "%s: %d records read, %d written, %d dead letters",
+            "%s: %d records read, %d %s, %d dead letters",
             name,
             telemetry.total(telemetry.read),
             telemetry.total(telemetry.written),
+            done,
             telemetry.total(telemetry.dead),
         )
 

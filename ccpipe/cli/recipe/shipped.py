@@ -35,8 +35,13 @@ def find_recipe(path: Path) -> Path:
     config = find_config()
     if config is not None and (own := config.parent / "bridges" / f"{name}.toml").is_file():
         return own
+    return shipped_recipe(name)
+
+
+def shipped_recipe(name: str) -> Path:
+    """Return the path of a shipped recipe; raises MissingInputError if there is none."""
     known = recipes()
-    if name in known:
-        return known[name]
-    hint = suggestion(name, known, "`ccpipe init` writes all recipes")
-    raise MissingInputError(f"unknown recipe {name!r}; {hint}")
+    if name not in known:
+        hint = suggestion(name, known, "`ccpipe init` writes all recipes")
+        raise MissingInputError(f"unknown recipe {name!r}; {hint}")
+    return known[name]

@@ -83,7 +83,7 @@ class _Tail:
         if rate is None:
             rate = TERMINAL_RATE if sys.stdout.isatty() else 0
         self.options, self.until = options, options.end
-        self.bus = Connection(site.bus, name="tail", telemetry=Telemetry())
+        self.bus = Connection(site.bus, name="tail", telemetry=Telemetry(), forever=False)
         self.view = TailView(
             stdout.write, options.output, rate=rate, count=options.count, strict=options.strict
         )

@@ -40,7 +40,7 @@ def index(file: Path, acct: Acct) -> Path:
 
 
 def found(acct: Acct, *arguments: object) -> list[tuple[int, int, int]]:
-    shown = acct(*arguments, "-o", "json")
+    shown = acct("gridengine", *arguments, "-o", "json")
     assert shown.code == 0, shown.err
     rows = map(json.loads, shown.out.splitlines())
     return [(row["JOB"], row["TASK"], row["LINE"]) for row in rows]
@@ -68,7 +68,7 @@ def test_index_reads_file_only_at_position(acct: Acct, file: Path, index: Path) 
 def test_index_applies_filters(acct: Acct, index: Path) -> None:
     """A task or owner that does not match is not found."""
     assert found(acct, "-j", 7, "-t", 2, "--index", index) == [(7, 2, 18)]
-    missing = acct("-j", 7, "-u", "ben", "--index", index)
+    missing = acct("gridengine", "-j", 7, "-u", "ben", "--index", index)
     assert (missing.code, missing.err) == (1, "ccpipe: job 7 not found\n")
 
 
@@ -120,7 +120,7 @@ def test_index_finds_records_of_compressed_files(acct: Acct, file: Path) -> None
 def test_index_reports_missing_file(acct: Acct, file: Path, index: Path) -> None:
     """An unreadable position is a problem, not silently skipped."""
     file.unlink()
-    gone = acct("-j", 4321, "--index", index)
+    gone = acct("gridengine", "-j", 4321, "--index", index)
     assert gone.code == 65
     assert f"{file}: job 4321 is not at its position in the index" in gone.err
 
@@ -159,14 +159,14 @@ def test_index_reports_bad_lines_once(acct: Acct, file: Path) -> None:
     ("arguments", "reason"),
     [
         (["-j", "1"], "no index; create it with"),
-        (["--by", "owner"], "--index finds jobs by number"),
+        (["--by", "user"], "--index finds jobs by number"),
         (["-j", "name"], "--index finds jobs by number"),
     ],
 )
 def test_index_lookup_requires_job_numbers_and_index(
     acct: Acct, tmp_path: Path, arguments: list[str], reason: str
 ) -> None:
-    shown = acct(*arguments, "--index", tmp_path / "nothing")
+    shown = acct("gridengine", *arguments, "--index", tmp_path / "nothing")
     assert shown.code == 64
     assert reason in shown.err
 
@@ -174,7 +174,7 @@ def test_index_lookup_requires_job_numbers_and_index(
 def test_index_reports_damaged_index(acct: Acct, tmp_path: Path) -> None:
     """With the file's name."""
     (tmp_path / "a.parquet").write_bytes(b"no parquet")
-    shown = acct("-j", "1", "--index", tmp_path)
+    shown = acct("gridengine", "-j", "1", "--index", tmp_path)
     assert shown.code == 65
     assert "a.parquet: not an index of accounting" in shown.err
 

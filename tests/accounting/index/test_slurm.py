@@ -46,7 +46,7 @@ def index(file: Path, acct: Acct) -> Path:
 
 
 def found(acct: Acct, *arguments: object) -> list[dict[str, Any]]:
-    shown = acct("sacct", *arguments, "-o", "json")
+    shown = acct("slurm", *arguments, "-o", "json")
     assert shown.code == 0, shown.err
     return rows(shown)
 
@@ -62,7 +62,7 @@ def test_sacct_index_equals_reading_all_rows(
     by_reading = [
         row
         for path in (captured, file)
-        if (shown := acct("sacct", path, "-j", job, "-o", "json")).code == 0
+        if (shown := acct("slurm", path, "-j", job, "-o", "json")).code == 0
         for row in rows(shown)
     ]
     by_index = found(acct, "-j", job, "--index", index)
@@ -113,7 +113,7 @@ def test_sacct_index_rejects_copy(acct: Acct, file: Path, index: Path, tmp_path:
 def test_sacct_index_reports_missing_rows(acct: Acct, file: Path, index: Path) -> None:
     """With their file; the exit code is for bad data."""
     file.unlink()
-    shown = acct("sacct", "-j", 7, "--index", index)
+    shown = acct("slurm", "-j", 7, "--index", index)
     assert shown.code == 65
     assert f"{file}: job 7 is not at its position in the index" in shown.err
 
@@ -124,19 +124,19 @@ def test_sacct_index_reports_missing_rows(acct: Acct, file: Path, index: Path) -
 def test_sacct_index_reports_unknown_job_and_invalid_number(
     acct: Acct, index: Path, arguments: list[str], code: int
 ) -> None:
-    assert acct("sacct", *arguments, "--index", index).code == code
+    assert acct("slurm", *arguments, "--index", index).code == code
 
 
 def test_indexes_of_both_schedulers_share_directory(acct: Acct, index: Path) -> None:
     """Each lookup uses its own."""
     accounting = TEST_DATA / "gridengine" / "accounting"
     assert acct("index", accounting, "--dir", index).code == 0
-    assert acct("-j", 141, "--index", index).code == 0
-    assert acct("-j", 7, "--index", index).code == 1
-    assert acct("sacct", "-j", 7, "--index", index).code == 0
+    assert acct("gridengine", "-j", 141, "--index", index).code == 0
+    assert acct("gridengine", "-j", 7, "--index", index).code == 1
+    assert acct("slurm", "-j", 7, "--index", index).code == 0
     empty = index.parent / "empty"
     empty.mkdir()
-    assert acct("sacct", "-j", 7, "--index", empty).code == 64
+    assert acct("slurm", "-j", 7, "--index", empty).code == 64
 
 
 def test_has_rows_detects_header_of_sacct(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``ccpipe acct``: which files and records it reads, bad lines, exit codes."""
+"""``ccpipe acct gridengine``: which files and records it reads, bad lines, exit codes."""
 
 import gzip
 import hashlib
@@ -30,7 +30,7 @@ def test_acct_reads_compressed_and_several_files_in_one_call(acct: Acct, tmp_pat
     """Classic and JSON lines, plain and gzip, in one call; each record counts once."""
     packed = tmp_path / "accounting.1.gz"
     packed.write_bytes(gzip.compress(CLASSIC.read_bytes()))
-    (row,) = rows(acct(packed, JSONL, "-f", DATA / "reporting.head", "-o", "json"))
+    (row,) = rows(acct("gridengine", packed, JSONL, "-f", DATA / "reporting.head", "-o", "json"))
     found = known(CLASSIC, JSONL, DATA / "reporting.head")
     assert row["RECORDS"] == len(found) == 128 + 24 + 53
     assert row["WALLCLOCK"] == sum(record.wallclock for record in found)
@@ -40,7 +40,7 @@ def test_acct_reads_standard_input(acct: Acct, monkeypatch: pytest.MonkeyPatch) 
     """For -, as `qacct -f -` does."""
     stdin = io.TextIOWrapper(io.BytesIO(CLASSIC.read_bytes()))
     monkeypatch.setattr("sys.stdin", stdin)
-    (row,) = rows(acct("-", "-o", "json"))
+    (row,) = rows(acct("gridengine", "-", "-o", "json"))
     assert row["RECORDS"] == 128
 
 
@@ -49,7 +49,7 @@ def test_acct_reports_bad_lines_and_counts_others(acct: Acct, tmp_path: Path) ->
     lines = CLASSIC.read_bytes().splitlines(keepends=True)
     bad = tmp_path / "bad"
     bad.write_bytes(b"".join([*lines[:10], b"half:a:line\n", *lines[10:]]))
-    shown = acct(bad, "-o", "json")
+    shown = acct("gridengine", bad, "-o", "json")
     assert shown.code == 65
     offset = len(b"".join(lines[:10]))
     assert f"{bad}:11: offset {offset}: expected at least 43 fields, got 3" in shown.err
@@ -60,7 +60,7 @@ def test_acct_prints_first_problems_of_file_without_records(acct: Acct, tmp_path
     """A file of another kind has one in each line; the rest is counted."""
     other = tmp_path / "other"
     other.write_bytes(b"no record\n" * 30)
-    shown = acct(other)
+    shown = acct("gridengine", other)
     assert shown.err.count("expected at least 43 fields, got 1") == 20
     assert "30 problems, the first 20 reported above" in shown.err
 
@@ -72,7 +72,7 @@ def test_acct_reads_every_whole_record_of_truncated_file(acct: Acct, tmp_path: P
     whole = subprocess.run([program("zcat", "gzip"), packed], capture_output=True, check=False)
     wanted = len(read(whole.stdout).records)
     assert wanted > 10_000
-    shown = acct(packed, CLASSIC, "-o", "json")
+    shown = acct("gridengine", packed, CLASSIC, "-o", "json")
     assert shown.code == 65
     assert f"{packed}: the compressed file is truncated" in shown.err
     assert rows(shown)[0]["RECORDS"] == wanted + 128
@@ -99,12 +99,12 @@ def test_acct_reads_and_indexes_compressed_files(acct: Acct, tmp_path: Path, suf
         subprocess.run(
             [program(name, name), "-c"], input=CLASSIC.read_bytes(), stdout=file, check=True
         )
-    assert rows(acct(packed, "-o", "json"))[0]["RECORDS"] == 128
-    found = acct(packed, "-j", 140, "-o", "csv")
+    assert rows(acct("gridengine", packed, "-o", "json"))[0]["RECORDS"] == 128
+    found = acct("gridengine", packed, "-j", 140, "-o", "csv")
     assert found.out.count("\n") == 5
     assert acct("index", packed, "--dir", tmp_path / "index").code == 0
     packed.unlink()
-    indexed = acct("-j", 140, "--index", tmp_path / "index", "-o", "csv")
+    indexed = acct("gridengine", "-j", 140, "--index", tmp_path / "index", "-o", "csv")
     assert indexed.out == found.out
 
 
@@ -113,32 +113,32 @@ def test_acct_reads_files_of_cell_without_arguments(
 ) -> None:
     """Both of its files, as the format can be switched; without a cell it is an error."""
     monkeypatch.delenv("SGE_ROOT", raising=False)
-    assert "FILE is missing: $SGE_ROOT is not set" in acct().err
+    assert "FILE is missing: $SGE_ROOT is not set" in acct("gridengine").err
     common = tmp_path / "cell1" / "common"
     common.mkdir(parents=True)
     monkeypatch.setenv("SGE_ROOT", str(tmp_path))
     monkeypatch.setenv("SGE_CELL", "cell1")
-    assert f": there is none in {common}" in acct().err
+    assert f": there is none in {common}" in acct("gridengine").err
     shutil.copy(CLASSIC, common / "accounting")
     shutil.copy(JSONL, common / "accounting.jsonl")
-    assert rows(acct("-o", "json"))[0]["RECORDS"] == 128 + 24
+    assert rows(acct("gridengine", "-o", "json"))[0]["RECORDS"] == 128 + 24
 
 
 def test_acct_lists_each_record_of_job(acct: Acct) -> None:
     """PE tasks too, unless only masters are selected; with the position in the file."""
     found = [record for record in known(CLASSIC) if record.job_number == 140]
-    shown = rows(acct(CLASSIC, "-j", 140, "-o", "json"))
+    shown = rows(acct("gridengine", CLASSIC, "-j", 140, "-o", "json"))
     assert [(row["PE TASK"], row["LINE"], row["CPU"]) for row in shown] == [
         (record.pe_taskid, record.origin.line, record.cpu) for record in found
     ]
-    (master,) = rows(acct(CLASSIC, "-j", 140, "-m", "-o", "json"))
+    (master,) = rows(acct("gridengine", CLASSIC, "-j", 140, "-m", "-o", "json"))
     assert master["PE TASK"] is None
     assert master["EFFICIENCY"] == 4.0 / (4 * 4)
 
 
 def test_acct_lists_jobs_by_pattern_and_owner(acct: Acct) -> None:
     """Names are patterns; a table shows the same rows."""
-    shown = acct(CLASSIC, "-j", "resv_*", "-m", "-u", "anna")
+    shown = acct("gridengine", CLASSIC, "-j", "resv_*", "-m", "-u", "anna")
     first = [line.split()[0] for line in shown.out.splitlines()]
     assert first == ["JOB", "139", "142", "140", "141"]
     assert shown.out.splitlines()[-1].endswith("killed")
@@ -146,17 +146,21 @@ def test_acct_lists_jobs_by_pattern_and_owner(acct: Acct) -> None:
 
 def test_acct_exits_with_1_if_job_is_not_found(acct: Acct) -> None:
     """As qacct and grep do; stdout is empty. Sums of no jobs are reported, without an error."""
-    assert acct(CLASSIC, "-j", 4711) == (1, "", "ccpipe: job 4711 not found\n")
-    assert acct(CLASSIC, "-j", 4711, "--qacct") == (1, "", "error: job 4711 not found\n")
-    tasks = acct(CLASSIC, "-j", 138, "-t", "900-910")
+    assert acct("gridengine", CLASSIC, "-j", 4711) == (1, "", "ccpipe: job 4711 not found\n")
+    assert acct("gridengine", CLASSIC, "-j", 4711, "--qacct") == (
+        1,
+        "",
+        "error: job 4711 not found\n",
+    )
+    tasks = acct("gridengine", CLASSIC, "-j", 138, "-t", "900-910")
     assert tasks == (1, "", "ccpipe: job-array tasks 138.900-910 not found\n")
-    assert acct(CLASSIC, "-u", "nobody") == (0, "", "no matching record found\n")
+    assert acct("gridengine", CLASSIC, "-u", "nobody") == (0, "", "no matching record found\n")
 
 
 def test_acct_groups_by_outcome(acct: Acct) -> None:
     """The number of records of each outcome."""
     found = known(JSONL)
-    shown = rows(acct(JSONL, "--by", "outcome", "-o", "json"))
+    shown = rows(acct("gridengine", JSONL, "--by", "outcome", "-o", "json"))
     assert {row["OUTCOME"]: row["RECORDS"] for row in shown} == {
         outcome: sum(record.outcome == outcome for record in found)
         for outcome in {str(record.outcome) for record in found}
@@ -167,8 +171,9 @@ def test_acct_names_missing_pyarrow_and_shows_help_without() -> None:
     """The message is the pip line to type."""
     code = (
         "import sys; sys.modules['pyarrow'] = None\n"
-        "from ccpipe.cli.acct.command import acct\n"
-        "acct(sys.argv[1:], exit_on_error=False)"
+        "from ccpipe.cli import main\n"
+        "sys.argv[1:1] = ['acct', 'gridengine']\n"
+        "main()"
     )
     shown = [
         subprocess.run(
@@ -184,19 +189,19 @@ def test_acct_names_missing_pyarrow_and_shows_help_without() -> None:
 def test_acct_exits_with_65_if_bad_line_may_be_missing_job(acct: Acct, tmp_path: Path) -> None:
     """Unless that line has the number of another job."""
     (tmp_path / "bad").write_text("all.q:n1:g:anna:sim:5:cut off\n")
-    assert acct(tmp_path / "bad", "-j", 5).code == 65
-    assert acct(tmp_path / "bad", "-j", 6).code == 1
+    assert acct("gridengine", tmp_path / "bad", "-j", 5).code == 65
+    assert acct("gridengine", tmp_path / "bad", "-j", 6).code == 1
     (tmp_path / "bad").write_text("nonsense\n")
-    assert acct(tmp_path / "bad", "-j", 5).code == 65
+    assert acct("gridengine", tmp_path / "bad", "-j", 5).code == 65
 
 
 def test_node_takes_lists_and_patterns(acct: Acct) -> None:
     """With or without domain."""
-    given = (CLASSIC, "--by", "host", "-o", "json")
-    whole = rows(acct(*given))
+    given = (CLASSIC, "--by", "node", "-o", "json")
+    whole = rows(acct("gridengine", *given))
     assert len(whole) == 2
     for nodes in (["-N", "node[01-02]"], ["-N", "node0?"], ["-N", "node01", "--node", "node02"]):
-        assert rows(acct(*given, *nodes)) == whole
+        assert rows(acct("gridengine", *given, *nodes)) == whole
 
 
 @pytest.mark.parametrize(
@@ -212,7 +217,7 @@ def test_node_takes_lists_and_patterns(acct: Acct) -> None:
 )
 def test_acct_rejects_wrong_options(acct: Acct, arguments: list[str], sentence: str) -> None:
     """Exit code 64, and nothing on stdout."""
-    shown = acct(CLASSIC, *arguments)
+    shown = acct("gridengine", CLASSIC, *arguments)
     assert (shown.code, shown.out) == (64, "")
     assert sentence in shown.err
 
@@ -222,7 +227,7 @@ def test_kernel_and_python_give_equal_reports(tmp_path: Path) -> None:
     lines = CLASSIC.read_bytes().splitlines(keepends=True)
     damaged = [lines[9].replace(b":0.0", b":0.x", 1), lines[10][:90] + b"\n", b"{}\n"]
     (tmp_path / "a").write_bytes(b"".join([*lines[:20], *damaged, *lines[20:]]))
-    arguments = ("acct", tmp_path / "a", "--by", "owner", "-o", "csv")
+    arguments = ("acct", "gridengine", tmp_path / "a", "--by", "user", "-o", "csv")
     compiled, python = (
         ccpipe(*arguments, CCPIPE_KERNEL=kernel) for kernel in ("compiled", "python")
     )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.cli.acct.command import DAY, Filters, GridEngineTimes, group_name, task_ranges
+from ccpipe.cli.acct.gridengine import DAY, Filters, GridEngineTimes, group_name, task_ranges
 from ccpipe.cli.acct.table import SECOND, parse_time
 from ccpipe.errors import UsageError
 

@@ -18,12 +18,10 @@ from tests.paths import TEST_DATA
 DATA = TEST_DATA / "gridengine"
 CAPTURED = DATA / "qacct"
 
-BOTH = {"-o": "owner", "-u": "owner", "-g": "group", "-P": "project", "-D": "department",
-        "-A": "account", "-q": "queue", "-h": "host", "-pe": "pe", "-slots": "slots",
+BOTH = {"-o": "user", "-u": "user", "-g": "group", "-P": "project", "-D": "department",
+        "-A": "account", "-q": "queue", "-h": "node", "-pe": "pe", "-slots": "slots",
         "-ar": "ar"}  # fmt: skip
 """Flags of qacct that group without a value and filter with one."""
-FILTERS = {"owner": "user", "host": "node"}
-"""Filters whose name is not that of the column."""
 SAME = {"-b", "-e", "-d", "-t", "-m"}
 
 
@@ -56,8 +54,7 @@ def translated(arguments: str) -> list[str]:
             ours += ["--list"] if value is None else ["-j", value]
         elif word in BOTH:
             column = BOTH[word]
-            filter_ = f"--{FILTERS.get(column, column)}"
-            ours += ["--by", column] if value is None else [filter_, value]
+            ours += ["--by", column] if value is None else [f"--{column}", value]
         elif word == "-E":
             ours += ["--ended"] if value is None else ["--ended", value]
         else:
@@ -78,7 +75,7 @@ def test_captured_sessions_are_found() -> None:
 def test_output_equals_captured_qacct_output(name: str, acct: Acct) -> None:
     """As printed by qacct 8.1.9 for a real cell's accounting file."""
     (session,) = sessions(CAPTURED / f"{name}.txt")
-    ours = acct(DATA / "accounting", "--qacct", *translated(session.arguments))
+    ours = acct("gridengine", DATA / "accounting", "--qacct", *translated(session.arguments))
     assert ours == (session.code, session.out, "")
 
 
@@ -86,7 +83,7 @@ def test_output_equals_captured_qacct_output(name: str, acct: Acct) -> None:
 def test_filters_and_groupings_equal_qacct(session: Session, acct: Acct) -> None:
     """Each flag of the manual, alone and combined: same sums, same layout, same exit status."""
     file = CAPTURED / "more-accounting"
-    ours = acct("-f", file, "--qacct", *translated(session.arguments))
+    ours = acct("gridengine", "-f", file, "--qacct", *translated(session.arguments))
     assert (ours.out, ours.code) == (session.out, session.code)
 
 
@@ -95,7 +92,7 @@ def test_output_equals_installed_qacct(arguments: str, tmp_path: Path, acct: Acc
     """For the same file."""
     file = CAPTURED / "more-accounting"
     theirs = real_qacct(tmp_path, file, arguments)
-    ours = acct("-f", file, "--qacct", *translated(arguments))
+    ours = acct("gridengine", "-f", file, "--qacct", *translated(arguments))
     assert (ours.code, ours.out) == (theirs.returncode, theirs.stdout.decode())
 
 
@@ -108,7 +105,7 @@ def test_last_line_without_line_end_counts_as_in_qacct(
     *lines, last = (DATA / "accounting").read_bytes().splitlines()[-10:]
     file.write_bytes(b"\n".join([*lines, last[:end]]))
     theirs = real_qacct(tmp_path, file, "-j")
-    ours = acct("-f", file, "--qacct", "--list")
+    ours = acct("gridengine", "-f", file, "--qacct", "--list")
     assert ours.out == theirs.stdout.decode()
     assert ours.code == (65 if end == -200 else 0)
 
@@ -149,7 +146,7 @@ def test_named_jobs_not_found_are_reported(
 ) -> None:
     """As in the installed qacct, whether the jobs are listed or summed up."""
     theirs = real_qacct(tmp_path, DATA / "accounting", arguments)
-    ours = acct("-f", DATA / "accounting", "--qacct", *translated(arguments))
+    ours = acct("gridengine", "-f", DATA / "accounting", "--qacct", *translated(arguments))
     assert (ours.code, theirs.returncode) == (1, 1)
     assert error in ours.err
     assert b"not found" in theirs.stderr
@@ -159,7 +156,7 @@ def test_groups_with_zero_wallclock_are_printed(tmp_path: Path, acct: Acct) -> N
     """Unlike qacct, which prints none of them (a bug)."""
     line = next(r for r in (DATA / "accounting").read_bytes().splitlines() if b":138:" in r)
     (tmp_path / "accounting").write_bytes(line + b"\n")
-    shown = acct(tmp_path / "accounting", "--qacct", "--by", "owner")
+    shown = acct("gridengine", tmp_path / "accounting", "--qacct", "--by", "user")
     assert shown.out.splitlines()[2].split()[:4] == ["ben", "0", "0.005", "0.000"]
 
 
@@ -169,7 +166,7 @@ def test_category_with_colons_shifts_no_fields(tmp_path: Path, acct: Acct) -> No
     odd = [line for line in reporting if ":acct:" in line and line.count(":") > 46]
     (tmp_path / "accounting").write_text("\n".join(line.split(":", 2)[2] for line in odd) + "\n")
     assert odd
-    shown = acct(tmp_path / "accounting", "--qacct", "--by", "ar")
+    shown = acct("gridengine", tmp_path / "accounting", "--qacct", "--by", "ar")
     assert [line.split()[0] for line in shown.out.splitlines()[2:]] == ["0"]
 
 
@@ -186,14 +183,14 @@ def test_options_without_qacct_layout_are_rejected(
     arguments: list[str], reason: str, acct: Acct
 ) -> None:
     """In qacct's layout they are a usage error with a reason."""
-    shown = acct(DATA / "accounting", "--qacct", *arguments)
+    shown = acct("gridengine", DATA / "accounting", "--qacct", *arguments)
     assert shown.code == 64
     assert reason in shown.err
 
 
 def test_json_lines_have_same_layout(acct: Acct) -> None:
     """A record of another writer is shown with the same labels."""
-    shown = acct(DATA / "derived.jsonl", "--qacct", "--list")
+    shown = acct("gridengine", DATA / "derived.jsonl", "--qacct", "--list")
     assert shown.code == 0
     labels = [line[:13].rstrip() for line in shown.out.splitlines()[1:46]]
     empty = [line[:13].rstrip() for line in acct_qacct.block(Accounting(job_number=1))]

@@ -1,4 +1,4 @@
-"""``ccpipe acct sacct``: the rows of a real Slurm, summed, selected and listed."""
+"""``ccpipe acct slurm``: the rows of a real Slurm, summed, selected and listed."""
 
 import gzip
 import io
@@ -36,7 +36,7 @@ def cpus(job: dict[str, Any]) -> int:
 def test_sacct_sums_equal_raw_document(acct: Acct) -> None:
     """Per user: elapsed, allocated and used CPU time, and number of jobs; from either format."""
     for file in (JSON, ROWS):
-        found = {str(row["User"]): row for row in rows(acct("sacct", file, "--by=user", "-o=json"))}
+        found = {str(row["User"]): row for row in rows(acct("slurm", file, "--by=user", "-o=json"))}
         assert found.keys() == {job["user"] for job in jobs()} == {"alice", "bob"}
         for user, row in found.items():
             own = [job for job in jobs() if job["user"] == user]
@@ -51,7 +51,7 @@ def test_sacct_sums_equal_raw_document(acct: Acct) -> None:
 
 def test_sacct_groups_by_state(acct: Acct) -> None:
     """A requeued run is neither a job's end nor a failure; a pending job has not run."""
-    found = {str(row["State"]): row for row in rows(acct("sacct", ROWS, "--by=state", "-o=json"))}
+    found = {str(row["State"]): row for row in rows(acct("slurm", ROWS, "--by=state", "-o=json"))}
     assert found.keys() == {job["state"]["current"] for job in jobs()}
     assert [found["REQUEUED"][name] for name in ("Runs", "Jobs", "Failed")] == [1, 0, 0]
     assert [found["PENDING"][name] for name in ("Runs", "Jobs", "Failed")] == [0, 0, 0]
@@ -81,7 +81,7 @@ def test_sacct_filters_select_jobs(
 ) -> None:
     """Values of one filter are alternatives; different filters must all match."""
     monkeypatch.setenv("TZ", "UTC")
-    shown = acct("sacct", ROWS, *filters, "-o", "json")
+    shown = acct("slurm", ROWS, *filters, "-o", "json")
     assert [row["JobID"] for row in rows(shown)] == wanted
 
 
@@ -93,14 +93,14 @@ def test_sacct_finds_user_by_number_through_local_name(
     name, number = pwd.getpwuid(os.getuid()).pw_name, os.getuid()
     path = tmp_path / "rows"
     path.write_text(f"JobID|User|State\n1|{name}|COMPLETED\n2|alice|COMPLETED\n")
-    shown = acct("sacct", path, "--list", "-u", str(number), "-o", "json")
+    shown = acct("slurm", path, "--list", "-u", str(number), "-o", "json")
     assert [row["JobID"] for row in rows(shown)] == ["1"]
-    assert acct("sacct", path, "--list", "-u", "4294967290").code == 1
+    assert acct("slurm", path, "--list", "-u", "4294967290").code == 1
 
 
 def test_sacct_table_has_units(acct: Acct) -> None:
     """Times as sacct prints them, memory with its unit, shares in percent."""
-    head, line = acct("sacct", ROWS, "-j", "3").out.splitlines()
+    head, line = acct("slurm", ROWS, "-j", "3").out.splitlines()
     shown = dict(zip(head.split(), line.replace(" MiB", "MiB").replace(" GiB", "GiB").split(),
                      strict=True))  # fmt: skip
     assert shown["ElapsedRaw"] == "00:00:55"
@@ -109,28 +109,28 @@ def test_sacct_table_has_units(acct: Acct) -> None:
 
 def test_sacct_top_sorts_by_cpu_time(acct: Acct) -> None:
     """Unless --sort names another column."""
-    most = rows(acct("sacct", ROWS, "--list", "--count=2", "-o=json"))
+    most = rows(acct("slurm", ROWS, "--list", "--count=2", "-o=json"))
     assert [row["JobID"] for row in most] == ["22", "23"]
-    longest = rows(acct("sacct", ROWS, "--list", "--count=1", "--sort=elapsedraw", "-o=csv"))
+    longest = rows(acct("slurm", ROWS, "--list", "--count=1", "--sort=elapsedraw", "-o=csv"))
     assert longest[0]["JobName"] == "nodefail"
-    assert acct("sacct", ROWS, "--sort=speed").code == 64
+    assert acct("slurm", ROWS, "--sort=speed").code == 64
 
 
 def test_sacct_skips_bad_row(acct: Acct, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It is reported with its line, the others count, and the exit code is 65."""
     text = b"JobID|State|ElapsedRaw\n1|COMPLETED|5\n2|COMPLETED|long\n3|COMPLETED|6\n"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
-    ended = acct("sacct", "-", "-o=json")
+    ended = acct("slurm", "-", "-o=json")
     assert ended.code == 65
     assert "stdin: line 3: " in ended.err
     assert rows(ended)[0]["ElapsedRaw"] == 11
-    assert acct("sacct", tmp_path / "missing").code != 0
+    assert acct("slurm", tmp_path / "missing").code != 0
 
 
 def test_sacct_exits_with_1_if_job_is_not_found(acct: Acct) -> None:
     """The exit code is 1, as for Grid Engine's jobs."""
-    assert acct("sacct", ROWS, "-j", "4711").code == 1
-    assert acct("sacct", ROWS, "-j", "4711", "--by", "user").code == 1
+    assert acct("slurm", ROWS, "-j", "4711").code == 1
+    assert acct("slurm", ROWS, "-j", "4711", "--by", "user").code == 1
 
 
 @pytest.mark.parametrize(
@@ -156,5 +156,5 @@ def test_share_of_zero_is_unknown(acct: Acct, tmp_path: Path) -> None:
     """It is neither an error nor 0."""
     path = tmp_path / "rows"
     path.write_text("JobID|State|ReqMem|MaxRSS\n1|COMPLETED|0|1K\n2|COMPLETED|4K|1K\n")
-    shown = rows(acct("sacct", path, "--list", "-o", "json"))
+    shown = rows(acct("slurm", path, "--list", "-o", "json"))
     assert [row["MemoryShare"] for row in shown] == [None, 0.25]

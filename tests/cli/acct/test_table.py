@@ -15,12 +15,12 @@ JSONL = DATA / "derived.jsonl"
 
 def test_csv_and_json_have_equal_rows(acct: Acct) -> None:
     """For groups of any name."""
-    arguments = (CLASSIC, "--by", "owner", "--by", "queue")
-    as_json = rows(acct(*arguments, "-o", "json"))
-    as_csv = rows(acct(*arguments, "-o", "csv"))
+    arguments = (CLASSIC, "--by", "user", "--by", "queue")
+    as_json = rows(acct("gridengine", *arguments, "-o", "json"))
+    as_csv = rows(acct("gridengine", *arguments, "-o", "csv"))
     as_text = [{k: "" if v is None else str(v) for k, v in row.items()} for row in as_json]
     assert as_csv == as_text
-    assert [(row["OWNER"], row["CLUSTER QUEUE"]) for row in as_csv] == [
+    assert [(row["USER"], row["CLUSTER QUEUE"]) for row in as_csv] == [
         ("anna", "all.q"),
         ("anna", "low.q"),
         ("ben", "all.q"),
@@ -30,9 +30,9 @@ def test_csv_and_json_have_equal_rows(acct: Acct) -> None:
 
 def test_table_aligns_numbers_and_shows_percentages(acct: Acct) -> None:
     """Heads, aligned numbers, shares in percent, and a hyphen for unknown values."""
-    shown = acct(CLASSIC, "--by", "owner")
+    shown = acct("gridengine", CLASSIC, "--by", "user")
     heads, anna, ben = shown.out.splitlines()
-    assert heads.split()[:4] == ["OWNER", "RECORDS", "JOBS", "FAILED"]
+    assert heads.split()[:4] == ["USER", "RECORDS", "JOBS", "FAILED"]
     assert anna.split()[:4] == ["anna", "7", "4", "25.0%"]
     assert ben.split()[-1] == "-"
     assert shown.out.count("25.0%") == 1
@@ -40,19 +40,23 @@ def test_table_aligns_numbers_and_shows_percentages(acct: Acct) -> None:
 
 def test_top_sorts_by_cpu_time(acct: Acct) -> None:
     """Groups and jobs, unless --sort names another column."""
-    (first,) = rows(acct(CLASSIC, "--by", "owner", "--count", 1, "-o", "json"))
-    assert first["OWNER"] == "anna"
-    (first,) = rows(acct(CLASSIC, "--by", "owner", "--count", 1, "--sort", "records", "-o", "json"))
-    assert first["OWNER"] == "ben"
-    maximum = rows(acct(CLASSIC, "--list", "--count", 2, "--sort", "cpu", "-o", "json"))
+    (first,) = rows(acct("gridengine", CLASSIC, "--by", "user", "--count", 1, "-o", "json"))
+    assert first["USER"] == "anna"
+    (first,) = rows(
+        acct("gridengine", CLASSIC, "--by", "user", "--count", 1, "--sort", "records", "-o", "json")
+    )
+    assert first["USER"] == "ben"
+    maximum = rows(
+        acct("gridengine", CLASSIC, "--list", "--count", 2, "--sort", "cpu", "-o", "json")
+    )
     assert [row["JOB"] for row in maximum] == [141, 139]
-    every = rows(acct(CLASSIC, "--by", "slots", "--sort", "slot-hours", "-o", "json"))
+    every = rows(acct("gridengine", CLASSIC, "--by", "slots", "--sort", "slot-hours", "-o", "json"))
     assert [row["SLOTS"] for row in every] == [4, 1]
 
 
 def test_unknown_column_is_rejected(acct: Acct) -> None:
     """The message lists the columns."""
-    shown = acct(CLASSIC, "--sort", "speed")
+    shown = acct("gridengine", CLASSIC, "--sort", "speed")
     assert shown.code == 64
     assert "--sort speed: no such column; choose one of records, runs, jobs" in shown.err
 
@@ -61,7 +65,7 @@ def test_invalid_utf8_is_replaced_in_every_output(acct: Acct) -> None:
     """Bytes that are not UTF-8 become U+FFFD in every output."""
     odd = DATA / "derived" / "derived-latin1.jsonl"
     for layout in (["-o", "table"], ["-o", "csv"], ["-o", "json"], ["--qacct"]):
-        shown = acct(odd, "--list", *layout)
+        shown = acct("gridengine", odd, "--list", *layout)
         assert shown.code == 0
         assert "\ufffd" in shown.out
 
@@ -69,14 +73,14 @@ def test_invalid_utf8_is_replaced_in_every_output(acct: Acct) -> None:
 def test_table_counts_rows_beyond_its_limit(acct: Acct, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table ends with the number of rows left out; CSV and JSON have all."""
     monkeypatch.setattr("ccpipe.cli.acct.table.MAX_ROWS", 10)
-    shown = acct(CLASSIC, "--list")
+    shown = acct("gridengine", CLASSIC, "--list")
     assert len(shown.out.splitlines()) == 11
     assert "… and 118 rows more" in shown.err
-    assert len(rows(acct(CLASSIC, "--list", "-o", "csv"))) == 128
+    assert len(rows(acct("gridengine", CLASSIC, "--list", "-o", "csv"))) == 128
 
 
 @pytest.mark.parametrize("file", [CLASSIC, JSONL])
-@pytest.mark.parametrize("by", ["outcome", "owner", "job"])
+@pytest.mark.parametrize("by", ["outcome", "user", "job"])
 def test_every_group_has_every_percentile(acct: Acct, tmp_path: Path, file: Path, by: str) -> None:
     """Null (a hyphen in a table) for a group without values, such as one of PE tasks only."""
     task = next(line for line in CLASSIC.read_text().splitlines() if ":1.node" in line)
@@ -84,16 +88,16 @@ def test_every_group_has_every_percentile(acct: Acct, tmp_path: Path, file: Path
         f"{task}\n".replace(":anna:", ":zoe:").replace(":0:0:", ":25:0:")
     )
     arguments = (file, tmp_path / "tasks", "--by", by, "--percentiles", 95)
-    table = acct(*arguments)
+    table = acct("gridengine", *arguments)
     assert (table.code, table.err) == (0, "")
-    found = rows(acct(*arguments, "-o", "json"))
+    found = rows(acct("gridengine", *arguments, "-o", "json"))
     assert {"WAIT P95", "WALLCLOCK P95", "MEMORY PEAK P95"} <= set.intersection(*map(set, found))
     assert len(table.out.splitlines()) == 1 + len(found)
 
 
 def test_sums_have_names_of_qacct(acct: Acct) -> None:
     """With all digits of the numbers that qacct prints with three."""
-    (row,) = rows(acct(CLASSIC, "-o", "json"))
+    (row,) = rows(acct("gridengine", CLASSIC, "-o", "json"))
     printed = {"WALLCLOCK": 25.0, "UTIME": 6.862, "STIME": 0.389, "CPU": 45.579,
                "MEMORY": 12.0, "IO": 0.006, "IOW": 0.0}  # fmt: skip
     assert {name: round(float(str(row[name])), 3) for name in printed} == printed
@@ -103,13 +107,13 @@ def test_sums_have_names_of_qacct(acct: Acct) -> None:
 def test_percentiles_have_their_names(acct: Acct) -> None:
     """Of wait, wallclock and peak memory; in a table with units."""
     arguments = (CLASSIC, "--percentiles", 50, "--percentiles", 99.5)
-    (row,) = rows(acct(*arguments, "-o", "json"))
+    (row,) = rows(acct("gridengine", *arguments, "-o", "json"))
     names = [
         f"{name} P{p}" for name in ("WAIT", "WALLCLOCK", "MEMORY PEAK") for p in ("50", "99.5")
     ]
     assert list(row)[-6:] == names
     assert row["MEMORY PEAK P99.5"] == pytest.approx(2**32, rel=0.005)
-    assert "4.0 GiB" in acct(*arguments).out
+    assert "4.0 GiB" in acct("gridengine", *arguments).out
 
 
 def test_command_lines_are_not_shown(acct: Acct) -> None:
@@ -121,6 +125,6 @@ def test_command_lines_are_not_shown(acct: Acct) -> None:
     ]
     assert typed
     for output in ("table", "csv", "json"):
-        shown = acct(JSONL, "--list", "-o", output).out
+        shown = acct("gridengine", JSONL, "--list", "-o", output).out
         assert not [line for line in typed if line in shown]
         assert "qsub" not in shown

@@ -132,7 +132,9 @@ def test_validate_names_incompatible_source_and_sink(tmp_path: Path) -> None:
     recipe.write_text('[source]\nuse = "nats"\ncodec = "sonar"\n[sink]\nuse = "null"\n')
     shown = ccpipe("validate", "--no-connect", recipe)
     assert shown.code == 78
-    assert "NatsSource gives envelopes, but NullSink takes lines" in shown.out
+    assert (
+        "the source (NatsSource) gives envelopes, but the sink (NullSink) takes lines" in shown.out
+    )
 
 
 CSV = (
@@ -148,7 +150,7 @@ def test_old_csv_is_read_like_json() -> None:
         "convert", "--from", "sonar", "--to", "line", "--no-envelopes", stdin=CSV.encode()
     )
     assert shown.code == 65
-    assert shown.err.splitlines()[0] == "stdin:2: $: time is missing"
+    assert shown.err.splitlines()[0] == "stdin:2: time is missing"
     assert shown.out.count("job_cpu_used,") == 2
     checked = ccpipe("validate", "--from", "sonar", "-", stdin=CSV.encode())
     assert checked.out.splitlines()[-1].endswith("envelopes 2, rejected 1")

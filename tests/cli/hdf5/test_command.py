@@ -1,4 +1,4 @@
-"""``ccpipe profile``, compared with output of the real sh5util."""
+"""``ccpipe hdf5``, compared with output of the real sh5util."""
 
 import asyncio
 import json
@@ -21,24 +21,22 @@ JOB = DATA / "merged" / "job_17.h5"
 
 def test_extracted_csv_equals_sh5util() -> None:
     """Series and level may be in lower case."""
-    done = ccpipe("profile", "extract", "-i", JOB, "-s", "tasks", "-l", "node:totals")
+    done = ccpipe("hdf5", "extract", "-i", JOB, "-s", "tasks", "-l", "node:totals")
     assert done.code == 0
     assert done.out == (DATA / "csv" / "job_17.E.Tasks.totals.csv").read_text()
 
 
 def test_output_file_appears_when_complete(tmp_path: Path) -> None:
     path = tmp_path / "energy.csv"
-    done = ccpipe("profile", "extract", "-i", JOB, "-s", "Energy", "--out", path)
+    done = ccpipe("hdf5", "extract", "-i", JOB, "-s", "Energy", "--out", path)
     assert (done.code, done.out) == (0, "")
     assert path.read_bytes() == (DATA / "csv/job_17.E.Energy.timeseries.csv").read_bytes()
-    assert (
-        ccpipe("profile", "extract", "-i", JOB, "-s", "Energy", "-l", "x", "--out", path).code == 64
-    )
+    assert ccpipe("hdf5", "extract", "-i", JOB, "-s", "Energy", "-l", "x", "--out", path).code == 64
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_formats_have_equal_rows(tmp_path: Path) -> None:
-    arguments = ("profile", "extract", "-i", JOB, "-s", "Tasks", "-o")
+    arguments = ("hdf5", "extract", "-i", JOB, "-s", "Tasks", "-o")
     lines = ccpipe(*arguments, "csv").out.splitlines()
     objects = [json.loads(line) for line in ccpipe(*arguments, "json").out.splitlines()]
     path = tmp_path / "tasks.parquet"
@@ -55,7 +53,7 @@ def test_formats_have_equal_rows(tmp_path: Path) -> None:
 
 def test_node_takes_lists_and_patterns() -> None:
     """A bad list is a usage error that names the flag."""
-    given = ("profile", "extract", "-i", JOB, "-s", "Energy")
+    given = ("hdf5", "extract", "-i", JOB, "-s", "Energy")
     whole = ccpipe(*given).out
     names = sorted({line.split(",")[1] for line in whole.splitlines()[1:]})
     for node in (",".join(names), "*", f"{names[0][:-1]}?"):
@@ -66,20 +64,20 @@ def test_node_takes_lists_and_patterns() -> None:
 
 def test_filters_may_be_repeated() -> None:
     def steps(*arguments: object) -> set[tuple[str, str]]:
-        lines = ccpipe("profile", "extract", "-s", "Tasks", *arguments).out.splitlines()[1:]
+        lines = ccpipe("hdf5", "extract", "-s", "Tasks", *arguments).out.splitlines()[1:]
         return {(line.split(",")[0], line.split(",")[1]) for line in lines}
 
     found = steps("-i", JOB)
     assert len(found) >= 1
     step, node = min(found)
     assert steps("-i", JOB, "-j", f"17.{step}", "-N", node, "-N", "nosuch") == {(step, node)}
-    done = ccpipe("profile", "extract", "-i", JOB, "-s", "Tasks", "-N", "nosuch")
+    done = ccpipe("hdf5", "extract", "-i", JOB, "-s", "Tasks", "-N", "nosuch")
     assert done.code == 65
     assert "no table matches; the files have Energy" in done.err
 
 
 def test_items_equal_sh5util_with_option() -> None:
-    arguments = ("profile", "items", "-i", JOB, "-s", "Energy", "-d", "power")
+    arguments = ("hdf5", "items", "-i", JOB, "-s", "Energy", "-d", "power")
     theirs, ours = ccpipe(*arguments, "--sh5util"), ccpipe(*arguments)
     assert theirs.out.startswith("Step,ElaspedTime,MinNode")
     assert ours.out.startswith("Step,ElapsedTime,EpochTime,MinNode")
@@ -98,7 +96,7 @@ def test_merge_keeps_input_and_may_be_repeated(tmp_path: Path) -> None:
     for path in names:
         shutil.copy(path, directory)
     output = tmp_path / "job_3.h5"
-    arguments = ("profile", "merge", "-j", 3, "-p", tmp_path, "-u", "alice", "--out", output)
+    arguments = ("hdf5", "merge", "-j", 3, "-p", tmp_path, "-u", "alice", "--out", output)
     first = ccpipe(*arguments, "-S")
     assert first.code == 0, first.err
     before = output.read_bytes()
@@ -120,7 +118,7 @@ def test_unreadable_file_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "3_0_c2.h5").write_bytes(b"no HDF5")
     output = tmp_path / "job.h5"
     files = ("-i", tmp_path / "3_0_c1.h5", "-i", tmp_path / "3_0_c2.h5")
-    done = ccpipe("profile", "merge", *files, "--out", output)
+    done = ccpipe("hdf5", "merge", *files, "--out", output)
     assert done.code == 65
     assert "3_0_c2.h5" in done.err
     with open_profile(output) as profile:
@@ -128,27 +126,27 @@ def test_unreadable_file_is_skipped(tmp_path: Path) -> None:
 
 
 def test_list_shows_fields_and_suspect_values() -> None:
-    [energy, *others] = json.loads(ccpipe("profile", "list", "-i", JOB, "-o", "json").out)
+    [energy, *others] = json.loads(ccpipe("hdf5", "list", "-i", JOB, "-o", "json").out)
     assert energy["series"] == "Energy"
     assert energy["fields"] == ["ElapsedTime", "EpochTime", "Power"]
     suspects = {name for row in others for name in row["suspect"]}
     assert "filesystem_node_counters" in suspects
-    arguments = ("profile", "extract", "-i", JOB, "-s", "Filesystem")
+    arguments = ("hdf5", "extract", "-i", JOB, "-s", "Filesystem")
     fixed = ccpipe(*arguments, "--fix", "filesystem_node_counters")
     assert fixed.code == 0
     assert fixed.out != ccpipe(*arguments).out
     assert ccpipe(*arguments, "--fix", "nosuch").code == 64
-    assert "SERIES" in ccpipe("profile", "list", "-i", JOB).out
+    assert "SERIES" in ccpipe("hdf5", "list", "-i", JOB).out
 
 
 def test_show_draws_each_field(tmp_path: Path) -> None:
-    done = ccpipe("profile", "show", "-i", JOB, "-s", "Tasks", "-d", "RSS", "--width", 40)
+    done = ccpipe("hdf5", "show", "-i", JOB, "-s", "Tasks", "-d", "RSS", "--width", 40)
     assert done.code == 0
     lines = done.out.splitlines()
     assert lines
     assert all("RSS" in line and line.endswith(" KiB") for line in lines)
     assert any("█" in line for line in lines)
-    assert ccpipe("profile", "show", "-i", JOB, "-d", "nosuch").code == 65
+    assert ccpipe("hdf5", "show", "-i", JOB, "-d", "nosuch").code == 65
 
 
 @pytest.mark.parametrize(
@@ -167,7 +165,7 @@ def test_show_draws_each_field(tmp_path: Path) -> None:
     ],
 )
 def test_errors_have_exit_codes(arguments: tuple[object, ...], code: int) -> None:
-    done = ccpipe("profile", *arguments)
+    done = ccpipe("hdf5", *arguments)
     assert done.code == code, done.err
     assert "Traceback" not in done.err
     assert done.err.startswith("ccpipe: ")
@@ -175,10 +173,10 @@ def test_errors_have_exit_codes(arguments: tuple[object, ...], code: int) -> Non
 
 async def test_published_samples_equal_extracted_ones(nats_server: NatsServer) -> None:
     arguments = ("-i", JOB, "--cluster", "fox", "-s", "Tasks")
-    extracted = decode(ccpipe("profile", "extract", *arguments, "-o", "line").out.encode())
+    extracted = decode(ccpipe("hdf5", "extract", *arguments, "-o", "line").out.encode())
     for _ in range(2):
         done = await asyncio.to_thread(
-            ccpipe, "profile", "publish", *arguments, "--server", nats_server.url
+            ccpipe, "hdf5", "publish", *arguments, "--server", nats_server.url
         )
         assert done.code == 0, done.err
         assert "samples published" in done.err
@@ -193,6 +191,6 @@ async def test_published_samples_equal_extracted_ones(nats_server: NatsServer) -
 
 
 def test_publish_fails_without_broker() -> None:
-    done = ccpipe("profile", "publish", "-i", JOB, "--server", f"nats://127.0.0.1:{free_port()}")
+    done = ccpipe("hdf5", "publish", "-i", JOB, "--server", f"nats://127.0.0.1:{free_port()}")
     assert done.code == 69
     assert "Traceback" not in done.err

@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from ccpipe.cli.profile.curves import curve, draw
+from ccpipe.cli.hdf5.curves import curve, draw
 from ccpipe.errors import CreateError, DataError, UsageError
 from ccpipe.formats.slurm_profile.reader import open_profile
 from tests.formats.slurm_profile.samples import DATA

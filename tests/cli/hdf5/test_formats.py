@@ -1,4 +1,4 @@
-"""Output of ``ccpipe profile``, and the directory of its input."""
+"""Output of ``ccpipe hdf5``, and the directory of its input."""
 
 import json
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ccpipe.cli.profile.formats import json_lines, write_parquet
-from ccpipe.cli.profile.options import configured_directory, write_output
+from ccpipe.cli.hdf5.formats import json_lines, write_parquet
+from ccpipe.cli.hdf5.options import configured_directory, write_output
 from ccpipe.errors import CreateError, UnavailableError
 from ccpipe.formats.slurm_profile.extract import Level, extract_records
 from tests.formats.slurm_profile.samples import table_of

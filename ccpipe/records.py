@@ -121,7 +121,7 @@ class Provenance:
         """Return whether a split at a row would divide a message."""
         return row not in self.ends
 
-    def near(self, row: int) -> int:
+    def split_point(self, row: int) -> int:
         """Return the end of a message near a row, for a split; by default the row itself.
 
         A message is split only if it is the only one.

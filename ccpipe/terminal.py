@@ -125,7 +125,7 @@ def listed(words: Iterable[str], maximum: int = 3) -> str:
     return ", ".join(words[:maximum]) + more
 
 
-def lasting(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a duration in the largest fitting unit: ``45 s``, ``50 min``, ``3 d``."""
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:

@@ -186,9 +186,9 @@ def test_split_near_row_keeps_messages_whole(
     if total < 2:
         return
     row = data.draw(st.integers(1, total - 1))
-    near = ids.near(row)
-    assert 0 < near < total
-    assert near in ids.ends or all(end in (0, total) for end in ids.ends)
+    point = ids.split_point(row)
+    assert 0 < point < total
+    assert point in ids.ends or all(end in (0, total) for end in ids.ends)
 
 
 def test_runs_overlap_if_number_time_and_consumer_agree() -> None:

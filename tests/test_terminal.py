@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from ccpipe.terminal import (
     Progress,
+    format_duration,
     has_colour,
     in_bytes,
-    lasting,
     listed,
     note,
     paint,
@@ -77,7 +77,7 @@ def test_progress_is_shown_on_terminal_after_delay(monkeypatch: pytest.MonkeyPat
 
 def test_durations_and_sizes_are_readable() -> None:
     """In the largest unit of which there are at least two; sizes have three digits."""
-    assert [lasting(seconds) for seconds in (0, 45, 3000, 86400, 3 * 86400)] == [
+    assert [format_duration(seconds) for seconds in (0, 45, 3000, 86400, 3 * 86400)] == [
         "0 s", "45 s", "50 min", "24 h", "3 d",
     ]  # fmt: skip
     assert [in_bytes(size) for size in (0, 512, 1536, 2**30, 2**60)] == [

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, Token
+from cyclopts.argument import Argument
 from cyclopts.exceptions import (
     CoercionError,
     MissingArgumentError,
+    RepeatArgumentError,
     UnknownCommandError,
     UnusedCliTokensError,
 )
@@ -90,22 +92,30 @@ def _values(arguments: Iterable[Any]) -> Iterator[Any]:
 def _explain(error: CycloptsError) -> str:
     of = " ".join(error.command_chain or ())
     hint = f"; see ccpipe {of} --help".replace("  ", " ")
-    if isinstance(error, UnusedCliTokensError):
-        return f"unexpected argument: {printable(listed(error.unused_tokens or []))}{hint}"
-    if isinstance(error, UnknownCommandError) and error.unused_tokens:
-        return f"no command {printable(error.unused_tokens[0])!r}{_similar(error) or hint}"
-    if isinstance(error, MissingArgumentError) and error.argument is not None:
-        name = error.keyword or error.argument.name
-        return f"{name} {'needs a value' if error.keyword else 'is missing'}{hint}"
-    if isinstance(error, CoercionError) and error.token and error.msg is None and error.argument:
-        choices = error.argument.get_choices(force=True) or ()
-        name = error.token.keyword or error.argument.name.lstrip("-").upper()
-        value = printable(error.token.value)
-        if choices:
-            return f"{name}: {invalid_choice(value, choices)}"
-        kind = getattr(error.target_type, "__name__", "value").replace("int", "whole number")
-        return f"{name}: not a {kind}: {value!r}"
-    return str(error).rstrip(".")
+    match error:
+        case UnusedCliTokensError():
+            text = f"unexpected argument: {printable(listed(error.unused_tokens or []))}{hint}"
+        case UnknownCommandError(unused_tokens=[name, *_]):
+            text = f"no command {printable(name)!r}{_similar(error) or hint}"
+        case MissingArgumentError(argument=argument) if argument is not None:
+            name = error.keyword or argument.name
+            text = f"{name} {'needs a value' if error.keyword else 'is missing'}{hint}"
+        case RepeatArgumentError():
+            text = f"{error.token.keyword} is given more than once{hint}"
+        case CoercionError(token=token, argument=argument, msg=None) if token and argument:
+            text = _invalid_value(error, argument, token)
+        case _:
+            text = str(error).rstrip(".")
+    return text
+
+
+def _invalid_value(error: CoercionError, argument: Argument, token: Token) -> str:
+    name = token.keyword or argument.name.lstrip("-").upper()
+    value = printable(token.value)
+    if choices := argument.get_choices(force=True):
+        return f"{name}: {invalid_choice(value, choices)}"
+    kind = getattr(error.target_type, "__name__", "value").replace("int", "whole number")
+    return f"{name}: not a {kind}: {value!r}"
 
 
 def _similar(error: UnknownCommandError) -> str:

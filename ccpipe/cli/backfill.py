@@ -12,10 +12,10 @@ from ccpipe.cli.bridge import (
     Printer,
     batch_limits,
     copy_state,
+    for_dry_run,
     load_recipe,
     recipe_parts,
     refuse_same_place,
-    without_traces,
 )
 from ccpipe.cli.console.options import (
     Nodes,
@@ -113,7 +113,7 @@ async def backfill(
     async with contextlib.AsyncExitStack() as stack:
         if dry_run:
             temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="ccpipe-"))
-            recipe = without_traces(recipe, Path(temporary))
+            recipe = for_dry_run(recipe, Path(temporary))
             checkpoint = checkpoint and Path(
                 copy_state(str(checkpoint), Path(temporary), "--checkpoint")
             )

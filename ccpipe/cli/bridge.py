@@ -56,13 +56,14 @@ async def bridge(
     dry_run
         Print what would be written; acknowledge nothing and save no state.
     """
+    end_after = seconds(for_, "--for")
     recipe = find_recipe(recipe)
     telemetry = Telemetry()
     loaded = load_recipe(recipe, where)
     with contextlib.ExitStack() as stack:
         if dry_run:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="ccpipe-"))
-            loaded = without_traces(loaded, Path(directory))
+            loaded = for_dry_run(loaded, Path(directory))
         source, between, sink = recipe_parts(loaded, recipe, telemetry)
         stages = Stages(between, source.gives)
         if dry_run:
@@ -79,7 +80,7 @@ async def bridge(
                 Discarded() if dry_run else dead_letter_sink(source, sink, loaded, telemetry)
             ),
             limits=batch_limits(sink, loaded.batch),
-            seconds=seconds(for_, "--for"),
+            seconds=end_after,
             done="printed" if dry_run else "written",
         )
 
@@ -127,7 +128,7 @@ def _is_same(place: str, other: str) -> bool:
     return one.resolve() == two.resolve()
 
 
-def without_traces(recipe: Recipe, directory: Path) -> Recipe:
+def for_dry_run(recipe: Recipe, directory: Path) -> Recipe:
     """Return a variant of a recipe that prints, and changes neither files nor the broker.
 
     Its parts use copies, in `directory`, of the files in which they keep their positions.

@@ -26,7 +26,7 @@ from ccpipe.config import Site
 from ccpipe.errors import CcpipeError, UnavailableError, UsageError
 from ccpipe.message import metric
 from ccpipe.telemetry import Telemetry
-from ccpipe.terminal import in_bytes, lasting, plural, printable
+from ccpipe.terminal import format_duration, in_bytes, plural, printable
 
 check = App(
     name="check",
@@ -155,27 +155,28 @@ async def freshness(
     """
     limits = seconds(warning, "--warning") or 0.0, seconds(critical, "--critical") or 0.0
     check_thresholds(*limits)
+    nodes = expand_nodes(node)
     async with _reporting("freshness", report) as (bus, site, findings):
-        for label, patterns in _patterns(site, node).items():
+        for label, patterns in _patterns(site, nodes).items():
             age = await age_of_newest(bus.jetstream(), patterns)
             if age is None:
                 findings.append(
                     Finding(label, Status.CRITICAL, f"no metrics of {label} are stored")
                 )
             else:
-                text = f"metrics of {label} are {lasting(age)} old"
+                text = f"metrics of {label} are {format_duration(age)} old"
                 findings.append(measured(label, text, age, "s", *limits))
 
 
-def _patterns(site: Site, nodes: list[str] | None) -> dict[str, list[str]]:
+def _patterns(site: Site, nodes: list[str]) -> dict[str, list[str]]:
     subjects = Subjects.of(site)
-    if nodes is None:
+    if not nodes:
         return {site.cluster: subjects.patterns(["metrics"])}
     if "{hostname}" not in subjects.templates["metrics"]:
         raise UsageError('--node: needs [bus.subjects] metrics = "{cluster}.metrics.{hostname}"')
     return {
         name: [subjects.of_message(metric("x", 0, time=0, tags={"hostname": name}))]
-        for name in expand_nodes(nodes)
+        for name in nodes
     }
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from ccpipe.cli.console.options import refuse_options
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats import nodelist as lists
 
@@ -76,6 +77,7 @@ def _expanded(names: tuple[str, ...], limit: int) -> Iterator[str]:
 
 
 def _texts(names: tuple[str, ...]) -> Iterator[str]:
+    refuse_options(names)
     for name in names or ("-",):
         if name != "-":
             yield name

@@ -15,7 +15,7 @@ from ccpipe.bus.nats.errors import ForbiddenError
 from ccpipe.bus.nats.publisher import NoStreamError
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.subjects import Subjects
-from ccpipe.cli.console.options import Lenient, Rate, SiteOptions
+from ccpipe.cli.console.options import Lenient, Rate, SiteOptions, refuse_options
 from ccpipe.cli.recipe.pipe import Discarded, run_pipe
 from ccpipe.errors import DataError, DeniedError, MissingInputError, UsageError
 from ccpipe.formats.lineprotocol import Lines
@@ -96,6 +96,7 @@ async def send(
 
 
 def _check(files: Sequence[str], rate: int) -> None:
+    refuse_options(files)
     for file in files:
         if file != "-" and not Path(file).is_file():
             reason = "not a file" if Path(file).exists() else "no such file"

@@ -15,7 +15,7 @@ from ccpipe.cli.console.options import SiteOptions
 from ccpipe.cli.console.output import Output, print_json, print_table
 from ccpipe.config import Site
 from ccpipe.telemetry import Telemetry
-from ccpipe.terminal import in_bytes, lasting, note, printable
+from ccpipe.terminal import format_duration, in_bytes, note, printable
 
 streams = App(
     name="streams",
@@ -117,10 +117,10 @@ def _stream_row(stream: Stream) -> list[str]:
         f"{state.messages}",
         in_bytes(state.bytes),
         in_bytes(stream.max_bytes) if stream.max_bytes else "any",
-        lasting(stream.age) if state.messages else "-",
+        format_duration(stream.age) if state.messages else "-",
         f"{stream.config.get('num_replicas', 1)}",
         f"{partitions_of(stream.config)}",
-        lasting(stream.away) if stream.away else "for ever",
+        format_duration(stream.away) if stream.away else "for ever",
         printable(" ".join(stream.subjects)),
     ]
 

@@ -15,7 +15,7 @@ from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.streams.reconcile import check_streams
 from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.bridge import load_recipe
-from ccpipe.cli.console.options import DURATION, Lenient, On, SiteOptions, seconds
+from ccpipe.cli.console.options import DURATION, Lenient, On, SiteOptions, refuse_options, seconds
 from ccpipe.cli.convert.converters import read_envelopes
 from ccpipe.cli.recipe.shipped import find_recipe
 from ccpipe.config import Site, load, read_toml
@@ -116,6 +116,8 @@ async def validate(
     """
     if not files:
         raise UsageError("no file given: `ccpipe validate FILE…`")
+    refuse_options(files)
+    where.flags()  # raises for a wrong flag once, not for each file
     limit = (seconds(timeout, "--timeout") or 0.0) if connect else None
     read = functools.partial(decode, dialect=dialect, lenient=lenient)
     codes: set[int] = set()

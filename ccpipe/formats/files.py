@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, cast
 
-from ccpipe.errors import DataError, MissingExtra, MissingInputError, UsageError
+from ccpipe.errors import DataError, MissingExtra, MissingInputError
 from ccpipe.message import Message
 from ccpipe.terminal import note
 
@@ -87,16 +87,13 @@ def open_stream(path: Path) -> Iterator[ReadableStream]:
     """Open a file for reading, decompressed by its suffix (``COMPRESSED``); ``-`` is stdin.
 
     Raises MissingInputError if the file cannot be opened, or may be endless: a named pipe or a
-    device; UsageError if the path looks like an option; MissingExtra for ``.zst`` without the
-    library.
+    device; MissingExtra for ``.zst`` without the library.
     """
     if str(path) == "-":
         if sys.stdin.isatty():
             note("reading standard input; Ctrl-D ends it")
         yield cast("io.BufferedReader", sys.stdin.buffer)
         return
-    if str(path).startswith("-"):
-        raise UsageError(f"unknown option {path}; a file of that name is ./{path}")
     try:
         _require_end(path)
         file = open_file(path)

@@ -312,7 +312,7 @@ class Portion:
     def _middle(self) -> int:
         half = len(self.records) // 2
         known = self.records.provenance
-        return known.near(half) if known else half
+        return known.split_point(half) if known else half
 
     def halves(self) -> "list[Portion]":
         """Return two portions, the first half last."""

@@ -29,6 +29,7 @@ from tests.cli.command import ccpipe
         ("convert --to", "--to needs a value; see ccpipe convert --help"),
         ("nodelist n[1-", "no command 'n[1-'; known are expand, compress, count"),
         ("completion tcsh", "SHELL: invalid value 'tcsh' (one of bash, zsh, fish)"),
+        ("convert --to json --to csv", "--to is given more than once; see ccpipe convert --help"),
         ("convert --to x", "--to: invalid value 'x' (one of line, json, csv, sonar, events"),
         ("bridge", "RECIPE is missing; see ccpipe bridge --help"),
         ("tial", "no command 'tial'; did you mean 'tail'?"),

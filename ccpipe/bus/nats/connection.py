@@ -81,6 +81,7 @@ class Connection:
         self._subscriptions: list[tuple[str, str, Receive]] = []
         self._reported: dict[str, float] = {}
         self._denied: str | None = None
+        self._is_open = False
         self._leaving = False
         self._again: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[Self] | None = None
@@ -113,6 +114,7 @@ class Connection:
             self._forget()
             await self._client.leave(flushed=False)
             raise
+        self._is_open = True
         return self
 
     async def _attempt(self, deadline: float) -> bool:
@@ -124,7 +126,7 @@ class Connection:
                 if servers_of(self._bus) != self.servers:
                     return False
                 if self._denied:
-                    raise DeniedError(f"{self.url}: {self._denied}")
+                    raise DeniedError(f"NATS at {self.url}: {self._denied}")
                 if time.monotonic() > deadline:
                     raise UnavailableError(f"no NATS server answers at {self.url}")
             await attempt
@@ -282,12 +284,14 @@ class Connection:
         elif problem := tls_problem(error):
             kind, self._denied, text = "tls", problem, problem
         elif isinstance(error, nats.errors.AuthorizationError) or "authorization" in text.lower():
+            text = text.removeprefix("nats: ").strip("'")
             kind, self._denied = "authorization", f"{text}; {explain_denial(self._bus)}"
         else:
             kind = "connection"
         self.telemetry.count(self.telemetry.bus_errors, kind)
-        if kind == "connection" and self._client.is_reconnecting:
-            return  # the lost connection was logged already; not every failed attempt is
+        is_retry = kind == "connection" and self._client.is_reconnecting
+        if is_retry or (self._denied and not self._is_open):
+            return  # the lost connection was logged already; a first attempt raises the denial
         now = time.monotonic()
         reported = kind if kind == "malformed" else text  # may contain anything
         if now - self._reported.get(reported, -REPEAT_SECONDS) >= REPEAT_SECONDS:

@@ -8,6 +8,7 @@ from cyclopts import App, Parameter
 from ccpipe.accounting.files import Files, default_files
 from ccpipe.cli.acct.gridengine import gridengine
 from ccpipe.cli.acct.slurm import slurm
+from ccpipe.cli.console.options import refuse_options
 from ccpipe.errors import DataError
 from ccpipe.terminal import note
 
@@ -50,6 +51,7 @@ def index(
     from ccpipe.accounting.index import gridengine as gridengine_index
     from ccpipe.accounting.index import slurm as slurm_index
 
+    refuse_options(files)
     reading = Files()
     for path in files or default_files():
         try:

@@ -27,7 +27,7 @@ from ccpipe.cli.acct.table import (
     clean,
     local_time,
 )
-from ccpipe.cli.console.options import NODES, Since, Until, expand_patterns
+from ccpipe.cli.console.options import NODES, Since, Until, expand_patterns, refuse_options
 from ccpipe.errors import UsageError
 from ccpipe.formats.gridengine import Accounting
 from ccpipe.terminal import note, printable
@@ -235,8 +235,9 @@ def gridengine(
     file
         The same as FILES, as in qacct.
     """
-    show.check()
     paths = (*files, *file)
+    refuse_options(paths)
+    show.check()
     for path in paths if show.percentiles else ():
         if path.name.isdecimal() and not path.exists():
             several = "--percentiles 50 --percentiles 95"

@@ -30,7 +30,7 @@ from ccpipe.cli.acct.table import (
     TimeLimits,
     local_time,
 )
-from ccpipe.cli.console.options import NODES, expand_patterns
+from ccpipe.cli.console.options import NODES, expand_patterns, refuse_options
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats import nodelist
 from ccpipe.formats.files import open_stream
@@ -195,6 +195,7 @@ def slurm(
     zone
         Time zone of the input, such as Europe/Oslo; default: this machine's.
     """
+    refuse_options(files)
     options.check()
     if not files and not index and sys.stdin.isatty():
         raise UsageError(f"FILE is missing, or: sacct -aP -o {COLUMNS} | ccpipe acct slurm")

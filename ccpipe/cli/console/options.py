@@ -49,6 +49,13 @@ MAX_PORT = 65535
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def refuse_options(words: Iterable[object]) -> None:
+    """Raise UsageError for an argument that is a misspelt option, not a file; ``-`` is stdin."""
+    for word in map(str, words):
+        if word.startswith("-") and word != "-":
+            raise UsageError(f"unknown option {word}; a file of that name is ./{word}")
+
+
 def expand_nodes(texts: Iterable[str] | None) -> list[str]:
     """Return the names of all values of ``--node``; raises UsageError for a bad node list."""
     names: list[str] = []

@@ -8,7 +8,7 @@ from typing import IO, Annotated, Literal, cast, get_args
 
 from cyclopts import Parameter
 
-from ccpipe.cli.console.options import On
+from ccpipe.cli.console.options import On, refuse_options
 from ccpipe.cli.console.output import Format, encoder
 from ccpipe.cli.convert.converters import (
     Converter,
@@ -86,6 +86,7 @@ def convert(
     out
         File to write instead of standard output.
     """
+    refuse_options(files)
     files = files or (STDIN,)
     read = functools.partial(decode, precision=precision, dialect=dialect, lenient=lenient)
     with contextlib.ExitStack() as stack:

@@ -21,7 +21,7 @@ from ccpipe.formats.lineprotocol import Lines
 from ccpipe.formats.slurm.records import SacctRow
 from ccpipe.formats.slurm.text import read_sacct
 from ccpipe.formats.sonar import Envelope, Envelopes, ReadProfile, WriteProfile
-from ccpipe.formats.sonar.older_csv import CsvDecoder, is_csv
+from ccpipe.formats.sonar.legacy_csv import CsvDecoder, is_csv
 from ccpipe.jobs import Jobs
 from ccpipe.message import Message
 from ccpipe.terminal import printable

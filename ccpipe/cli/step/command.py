@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ccpipe.cli.console.options import SiteOptions
+from ccpipe.cli.console.options import SiteOptions, refuse_options
 from ccpipe.cli.step.report import write_report
 from ccpipe.cli.step.run import StepRun, file_name
 from ccpipe.config import Site, state_directory
@@ -90,6 +90,7 @@ def step(
         raise UsageError("--daemon takes no command, and no --job, --step or --task")
     if not (daemon or command):
         raise UsageError("COMMAND is missing; see ccpipe step --help")
+    refuse_options(command[:1])
     frequencies = _INTERVALS | parse_frequencies(freq)
     selection = parse_selection(series) if hdf5 or publish else SeriesSelection.NONE
     site = where.site()

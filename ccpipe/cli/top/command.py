@@ -56,12 +56,13 @@ async def top(
     output
         With --once: the table of --view, or all tables as JSON.
     """
+    wait = seconds(for_, "--for") or 0.0
     feed = LiveFeed(
         where.site(), Telemetry(), new_state(), name="top", replay=STARTS,
         watches_streams=False, warn=lambda _: None,  # a viewer may not read them
     )  # fmt: skip
     if once:
-        await _print(feed, view, seconds(for_, "--for") or 0.0, output)
+        await _print(feed, view, wait, output)
         return
     from ccpipe.cli.top.screen import Top
 

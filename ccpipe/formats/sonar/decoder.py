@@ -15,7 +15,7 @@ import msgspec
 from msgspec import DecodeError, Struct, ValidationError
 from msgspec.structs import replace
 
-from ccpipe.formats.sonar.older_layouts import check_depth, modernize, unwrap, upgrade
+from ccpipe.formats.sonar.legacy_layouts import check_depth, modernize, unwrap, upgrade
 from ccpipe.formats.sonar.profiles import Numbers, ReadProfile, from_sonar, numbers_of, unmark
 from ccpipe.formats.sonar.rules import Problem, beyond_64_bits, format_path, problems
 from ccpipe.formats.sonar.types.envelope import (

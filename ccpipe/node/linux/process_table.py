@@ -51,8 +51,8 @@ class Process(NamedTuple):
     processor: int = 0  # the hardware thread that it ran on last
 
 
-class Walk(NamedTuple):
-    """The result of one walk."""
+class ProcessScan(NamedTuple):
+    """The result of one scan of ``/proc``."""
 
     processes: list[Process]
     errors: list[DataError]  # invalid files
@@ -66,9 +66,9 @@ class ProcessTable:
         self._path = os.path.join(root, "proc")  # noqa: PTH118 - hundreds of paths cost too much
         self._lock = threading.Lock()
         self._slot: int | None = None
-        self._last = Walk([], [], 0.0)
+        self._last = ProcessScan([], [], 0.0)
 
-    def at(self, time: int) -> Walk:
+    def at(self, time: int) -> ProcessScan:
         """Return the processes at the slot `time`; the lists must not be changed."""
         with self._lock:
             if time != self._slot:
@@ -76,8 +76,8 @@ class ProcessTable:
                 self._slot = time
             return self._last
 
-    def _walk(self) -> Walk:
-        walk = Walk([], [], monotonic())
+    def _walk(self) -> ProcessScan:
+        walk = ProcessScan([], [], monotonic())
         for name in os.listdir(self._path):  # noqa: PTH208 - as above
             if name.isdecimal():
                 place = f"{self._path}/{name}/stat"

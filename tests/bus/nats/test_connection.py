@@ -21,13 +21,16 @@ from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
 
 
-async def test_connection_fails_at_once_with_wrong_credentials(nats_server: NatsServer) -> None:
-    """Retrying a refused password is useless: it raises instead of waiting."""
+async def test_connection_fails_at_once_with_wrong_credentials(
+    nats_server: NatsServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Retrying a refused password is useless: it raises, and does not log the same before."""
     bus = Bus(servers=[f"nats://ccpipe:wrong@127.0.0.1:{nats_server.port}"])
     with pytest.raises(DeniedError, match="127.0.0.1") as caught:
         async with Connection(bus, name="t", telemetry=Telemetry()):
             pass
     assert "wrong" not in str(caught.value)
+    assert caplog.records == []
 
 
 async def test_check_connects_and_closes(

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from ccpipe.node.linux.process_table import (
     OpenProcesses,
+    ProcessScan,
     ProcessTable,
-    Walk,
     parse_transferred,
     proportional,
     read,
@@ -53,7 +53,7 @@ def test_process_table_shares_walk_of_slot(root: Root) -> None:
 
 
 def test_process_table_shares_walk_between_threads() -> None:
-    table, walks = ProcessTable(), list[Walk]()
+    table, walks = ProcessTable(), list[ProcessScan]()
     together = threading.Barrier(8)
 
     def ask() -> None:

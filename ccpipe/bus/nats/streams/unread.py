@@ -11,7 +11,7 @@ from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.streams.jetstream import Consumer, Stream, consumer_of, consumers_of, stream_of
 from ccpipe.errors import DeniedError, UnavailableError
 from ccpipe.telemetry import Telemetry
-from ccpipe.terminal import lasting
+from ccpipe.terminal import format_duration
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class UnreadWatch:
         elif now - self._warned.get(consumer.name, -REPEAT_SECONDS) >= REPEAT_SECONDS:
             self._warned[consumer.name] = now
             absent = "" if consumer.num_waiting else ", and no bridge of that name is running"
-            when = f"in about {lasting(left)}" if math.isfinite(left) else "soon"
+            when = f"in about {format_duration(left)}" if math.isfinite(left) else "soon"
             what = "refuses new messages" if is_refusing(stream) else "deletes the oldest unread"
             log.warning(
                 "%s has %d unread messages, %.0f %% of what the stream %s keeps (%s)%s: %s it %s",
@@ -127,7 +127,7 @@ def is_refusing(stream: Stream) -> bool:
 
 def limits(stream: Stream) -> str:
     size = f"{stream.max_bytes} bytes" if stream.max_bytes else "any number of bytes"
-    return size + (f" for {lasting(stream.max_age)}" if stream.max_age else "")
+    return size + (f" for {format_duration(stream.max_age)}" if stream.max_age else "")
 
 
 def forecast(stream: Stream, consumer: Consumer) -> tuple[float, float]:

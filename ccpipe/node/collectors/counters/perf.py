@@ -86,7 +86,7 @@ _FIRST_ZEN_2 = 0x30  # of the models of family 0x17
 _ZEN_4_MODELS = (*range(0x10, 0x20), *range(0x60, 0x80), *range(0xA0, 0xB0))
 
 
-class _Place(NamedTuple):
+class _CounterGroup(NamedTuple):
     """A group of counters, and the type and id of its metrics."""
 
     type: str
@@ -111,7 +111,7 @@ class Perf:
         self._hwthreads = hwthreads
         self._root = Path(root)
         self._online = ""
-        self._places: list[_Place] = []
+        self._places: list[_CounterGroup] = []
         self._before: list[GroupReading] = []
 
     def collect(self, time: int) -> Iterator[Message]:
@@ -140,10 +140,10 @@ class Perf:
                     sums[where][counted.of] += counted.weight * rate
         return sums
 
-    def _open(self, online: list[int]) -> list[_Place]:
+    def _open(self, online: list[int]) -> list[_CounterGroup]:
         wanted = list(self._wanted(online))
         raise_file_limit(sum(len(counted) for *_, counted in wanted))
-        places: list[_Place] = []
+        places: list[_CounterGroup] = []
         refused: dict[str, OSError] = {}
         for kind, number, cpu, counted in wanted:
             if counted[0].of not in refused:
@@ -154,7 +154,7 @@ class Perf:
                         raise
                     refused[counted[0].of] = error
                 else:
-                    places.append(_Place(kind, number, counted, group))
+                    places.append(_CounterGroup(kind, number, counted, group))
         # A rate refused once is never reported: a sum over the others would be wrong.
         places = [place for place in places if place.counted[0].of not in refused]
         if not places:

@@ -19,7 +19,7 @@ from ccpipe.errors import DataError
 from ccpipe.formats.sonar.sums import inherited
 from ccpipe.node.collectors.sonar.envelope import readable
 from ccpipe.node.linux import proc
-from ccpipe.node.linux.process_table import Process, Walk, read
+from ccpipe.node.linux.process_table import Process, ProcessScan, read
 
 TICKS = os.sysconf("SC_CLK_TCK")  # of a second: the unit of the kernel's times
 
@@ -164,7 +164,7 @@ class CpuUse:
         self._before: dict[int, Process] | None = None
         self._at = 0.0
 
-    def since(self, walk: Walk) -> dict[int, float]:
+    def since(self, walk: ProcessScan) -> dict[int, float]:
         """Return percentages by process; none for the first walk.
 
         All time of a new process counts, since it was used after the last walk.

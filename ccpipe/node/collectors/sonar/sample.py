@@ -39,7 +39,7 @@ from ccpipe.node.collectors.sonar.gpus import Gpus
 from ccpipe.node.collectors.sonar.process import TICKS, CpuUse, ProcessFiles, Users, in_containers
 from ccpipe.node.collectors.storage.disk import EXCLUDE, MIN_COLUMNS
 from ccpipe.node.linux import proc
-from ccpipe.node.linux.process_table import Process, ProcessTable, Walk
+from ccpipe.node.linux.process_table import Process, ProcessScan, ProcessTable
 from ccpipe.node.linux.slurm_cgroups import JobIds
 from ccpipe.node.sampling.collector import Collector
 
@@ -128,7 +128,9 @@ class SonarSample:
             jobs=self._jobs(walk, timestamp, errors),
         )
 
-    def _jobs(self, walk: Walk, timestamp: _Reading, errors: Errors) -> tuple[SampleJob, ...]:
+    def _jobs(
+        self, walk: ProcessScan, timestamp: _Reading, errors: Errors
+    ) -> tuple[SampleJob, ...]:
         self._users.refresh()
         jobs: dict[_Key, list[SampleProcess]] = {}
         others: list[SampleProcess] = []

@@ -20,7 +20,7 @@ from ccpipe.node.collectors.sonar.process import (
     Users,
     in_containers,
 )
-from ccpipe.node.linux.process_table import Process, Walk
+from ccpipe.node.linux.process_table import Process, ProcessScan
 from tests.node.conftest import Root, unpack
 
 UID = "Name:\ta\nUid:\t1000\t1001\t1000\t1000\n"
@@ -130,8 +130,8 @@ def test_containers_are_descendants_of_runtimes() -> None:
     assert in_containers([process(2, 3, "containerd"), process(3, 2)]) == set()
 
 
-def walk(seconds: float, *processes: Process) -> Walk:
-    return Walk(list(processes), [], seconds)
+def walk(seconds: float, *processes: Process) -> ProcessScan:
+    return ProcessScan(list(processes), [], seconds)
 
 
 def test_cpu_use_covers_time_between_walks() -> None:

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.formats.sonar import Envelopes, SampleProcess
-from ccpipe.formats.sonar import older_csv as csv
-from ccpipe.formats.sonar.older_csv import CsvDecoder, is_csv
+from ccpipe.formats.sonar import legacy_csv as csv
+from ccpipe.formats.sonar.legacy_csv import CsvDecoder, is_csv
 
 SAMPLES = (
     "v=0.13.200,time=2025-02-27T01:00:01+01:00,host=c1,user=ann,cmd=python3,job=7,ppid=22,"

@@ -14,7 +14,7 @@ from typing import Any
 
 from ccpipe.formats.sonar.decoder import decode_tree
 from ccpipe.formats.sonar.envelopes import Envelopes, RejectedEnvelope
-from ccpipe.formats.sonar.older_layouts import upgrade
+from ccpipe.formats.sonar.legacy_layouts import upgrade
 from ccpipe.formats.sonar.profiles import ReadProfile, numbers_of
 from ccpipe.formats.sonar.rules import Problem
 from ccpipe.formats.sonar.stream import LARGEST

@@ -117,7 +117,7 @@ class Bench:
 
     def ccpipe(self, *arguments: object) -> Cost:
         """Run the command ``ccpipe hdf5``."""
-        command = [sys.executable, "-m", "ccpipe", "profile", *map(str, arguments)]
+        command = [sys.executable, "-m", "ccpipe", "hdf5", *map(str, arguments)]
         return cost(command, self.environment)
 
     def merge(self) -> list[Cost]:

@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import pkgutil
+import re
 import signal
 import subprocess
 import sys
@@ -258,3 +259,15 @@ def test_every_module_that_is_a_command_is_listed() -> None:
     """The command line would not know a new one that is not."""
     found = {each.name for each in pkgutil.iter_modules(cli.__path__)}
     assert found - {"app", "console", "recipe"} == {name.replace("-", "_") for name in COMMANDS}
+
+
+def test_programs_run_commands_that_exist() -> None:
+    """Benchmarks and scripts are not run by the tests."""
+    found = {
+        name
+        for directory in ("benchmarks", "scripts", "tests")
+        for path in (ROOT / directory).rglob("*.py")
+        for name in re.findall(r'"-m", "ccpipe", "([a-z-]+)"', path.read_text())
+    }
+    assert "bridge" in found
+    assert found <= set(COMMANDS)

@@ -1,4 +1,4 @@
-"""``ccpipe acct --qacct`` against the real qacct: its captured outputs, and the program itself."""
+"""``ccpipe acct gridengine --qacct`` against the real qacct: captured outputs, and the program."""
 
 import os
 import re

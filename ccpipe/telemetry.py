@@ -57,7 +57,7 @@ class Counter(msgspec.Struct):
     values: dict[str, float] = {}
     """By part."""
     label: str = "component"
-    """What distinguishes the parts."""
+    """The label that distinguishes the parts."""
 
 
 class Gauge(msgspec.Struct):

@@ -22,7 +22,7 @@ streams = App(
     help="""Show and configure the cluster's JetStream streams.
 
 Examples: ccpipe streams show
-          ccpipe streams show -o json | jq '.streams[].away_seconds'
+          ccpipe streams show -o json | jq '.streams[].headroom_seconds'
           ccpipe streams apply --dry-run""",
     help_format="plaintext",
 )
@@ -32,26 +32,26 @@ Examples: ccpipe streams show
 async def show(*, output: Output = "table", where: SiteOptions = SiteOptions()) -> None:
     """Show streams, consumers and differences from the configuration.
 
-    AWAY is how long a bridge can be down without losing messages, at the average
-    message rate so far. DROPPED counts messages that the stream deleted after the
-    last one that the consumer received. BRIDGES names the process that reads a
-    partition, or shows whether any bridge is reading.
+    HEADROOM is how long a bridge can be down without losing messages, at the
+    average message rate so far. DROPPED counts messages that the stream deleted
+    after the last one that the consumer received. BRIDGES names the process that
+    reads a partition, or shows whether any bridge is reading.
 
     Examples: ccpipe streams show
               ccpipe streams show --cluster fritz --server nats://10.0.0.1:4222
-              ccpipe streams show -o json | jq '.consumers[].unread'
+              ccpipe streams show -o json | jq '.consumers[].pending'
     """
     async with _surveyed(where) as (_, site, found):
         if output == "json":
             print_json(_as_json(found))
             return
         if found.streams:
-            heads = ["STREAM", "MESSAGES", "SIZE", "OF", "OLDEST", "COPIES", "PARTITIONS", "AWAY",
-                     "SUBJECTS"]  # fmt: skip
+            heads = ["STREAM", "MESSAGES", "SIZE", "OF", "OLDEST", "REPLICAS", "PARTITIONS",
+                     "HEADROOM", "SUBJECTS"]  # fmt: skip
             print_table([_stream_row(stream) for stream in found.streams], heads)
         if found.consumers:
             print()
-            heads = ["CONSUMER", "UNREAD", "UNACKNOWLEDGED", "DROPPED", "BRIDGES", "STREAM"]
+            heads = ["CONSUMER", "PENDING", "ACK PENDING", "DROPPED", "BRIDGES", "STREAM"]
             by_name = {stream.name: stream for stream in found.streams}
             rows = [
                 _consumer_row(each, by_name[each.stream_name], found.owners.get(each.name))
@@ -120,7 +120,7 @@ def _stream_row(stream: Stream) -> list[str]:
         format_duration(stream.age) if state.messages else "-",
         f"{stream.config.get('num_replicas', 1)}",
         f"{partitions_of(stream.config)}",
-        format_duration(stream.away) if stream.away else "for ever",
+        format_duration(stream.headroom) if stream.headroom else "for ever",
         printable(" ".join(stream.subjects)),
     ]
 
@@ -179,7 +179,7 @@ def _as_json(found: Survey) -> dict[str, Any]:
                 "max_age_seconds": stream.max_age,
                 "oldest_seconds": stream.age,
                 "bytes_per_second": stream.rate,
-                "away_seconds": stream.away,
+                "headroom_seconds": stream.headroom,
                 "discard": stream.config.get("discard"),
                 "replicas": stream.config.get("num_replicas"),
                 "partitions": partitions_of(stream.config),
@@ -191,8 +191,8 @@ def _as_json(found: Survey) -> dict[str, Any]:
                 "name": consumer.name,
                 "stream": consumer.stream_name,
                 "subjects": consumer.subjects,
-                "unread": consumer.num_pending,
-                "unacknowledged": consumer.num_ack_pending,
+                "pending": consumer.num_pending,
+                "ack_pending": consumer.num_ack_pending,
                 "redelivered": consumer.num_redelivered,
                 "dropped": consumer.dropped(by_name[consumer.stream_name]),
                 "running": bool(consumer.num_waiting),

@@ -118,7 +118,7 @@ _KINDS = {
     "object": "a table",
     "null": "nothing",
 }
-"""What msgspec's names of types are for those who write TOML."""
+"""Names of types as TOML's users know them, by msgspec's names."""
 
 
 def _in_words(reason: str, kind: Any) -> str:

@@ -337,7 +337,7 @@ class HealthPage(PageView[HealthQuery]):
                     "stream": each.stream_name,
                     "name": each.name,
                     "waiting": each.num_pending,
-                    "unacknowledged": each.num_ack_pending,
+                    "ack_pending": each.num_ack_pending,
                     "redelivered": each.num_redelivered,
                 }
                 for each in health.consumers

@@ -1,1 +1,1 @@
-"""What runs on a compute node."""
+"""Programs that run on a compute node."""

@@ -49,7 +49,7 @@ async def test_streams_apply_changes_limits(nats_server: NatsServer) -> None:
         await ensure_stream(bus.jetstream(), site.bus, Subjects.of(site), ["fritz.metrics"])
     shown = await run("streams", "show", "-o", "json", server=nats_server, size="5GiB")
     report = json.loads(shown.out)
-    assert report["streams"][0]["away_seconds"] == 86400
+    assert report["streams"][0]["headroom_seconds"] == 86400
     [size, _] = report["differences"]
     assert (size["now"], size["wanted"]) == ("1GiB", "5GiB")
     dry = await run("streams", "apply", "--dry-run", server=nats_server, size="5GiB")

@@ -128,7 +128,7 @@ async def test_up_stores_all_published_lines(up: Up) -> None:
 async def test_up_loses_nothing_when_server_and_bridge_are_killed(up: Up) -> None:
     """Kill -9 of either, while publishing: both are restarted, every line is stored.
 
-    Stopping takes at most 5 s: what a busy machine cannot store by then, the next start stores.
+    Stopping takes at most 5 s: the next start stores the messages that are left.
     """
     for word in ("nats-server", "bridge", "nats-server"):
         await up.kill(word)

@@ -1,4 +1,4 @@
-"""What tests of collectors share: trees of ``/proc`` and ``/sys`` with two readings each."""
+"""Fixtures of tests of collectors: trees of ``/proc`` and ``/sys`` with two readings each."""
 
 import itertools
 import os

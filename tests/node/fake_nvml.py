@@ -47,7 +47,7 @@ class FakeGpu:
     ``GetProcessUtilization`` has tuples of an id, a moment and a percentage.
     """
     parts: list["FakeGpu | None"] = field(default_factory=list)
-    """What MIG cut the GPU up into; None is an empty place."""
+    """The MIG instances of the GPU; None is an empty place."""
     is_lost: bool = False
 
 
@@ -126,7 +126,7 @@ class Library:
         self.missing: set[str] = missing or set()
 
     def __getattr__(self, name: str) -> Callable[..., int]:
-        """Return a function of the library; AttributeError is how ctypes says there is none."""
+        """Return a function of the library; AttributeError is ctypes' error for a missing one."""
         if not name.startswith("nvml") or name in self.missing:
             raise AttributeError(name)
 

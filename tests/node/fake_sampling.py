@@ -89,7 +89,7 @@ class Hanging(Counting):
 class Clocks:
     """The wall clock and the monotonic one of a machine whose wall clock is set by someone.
 
-    It stands in for the module ``time``: nobody can set the clock of the machine under test.
+    It replaces the module ``time``: nobody can set the clock of the machine under test.
     """
 
     def __init__(self, wall: int) -> None:

@@ -103,7 +103,7 @@ class Trees:
 
 
 class Clocks:
-    """Stands in for the module ``time``: time passes when the sampler sleeps.
+    """Replaces the module ``time``: time passes when the sampler sleeps.
 
     The wall clock runs `fast`, as one that is not yet corrected does; each sleep lasts up to
     `oversleep` seconds too long, as on a busy machine.
@@ -149,7 +149,7 @@ class Simulated(Sampler):
 
 @dataclass
 class Day:
-    """What came of it."""
+    """The result."""
 
     slots: "array[int]" = field(default_factory=lambda: array("q"))
     """Numbers of the slots that were sampled, in this order; packed, so that they take no room."""

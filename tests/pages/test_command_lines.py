@@ -178,7 +178,7 @@ class Sandbox:
         (directory / "parquet").symlink_to(self.parquet_files)
 
     def store(self) -> None:
-        """Write what the stream has to the Parquet files; what is invalid becomes dead letters."""
+        """Write the stream's messages to the Parquet files; invalid ones become dead letters."""
         self.run("bridge", "bridges/parquet.toml", "--for", "4s", sink=str(self.parquet_files))
 
     def run(self, *words: str, code: int = 0, sink: str = "") -> str:

@@ -1,4 +1,4 @@
-"""A running ``tail``: from received messages to lines, statistics, and hints if there are none."""
+"""A running ``tail``: from received messages to lines, statistics, and hints if none arrive."""
 
 import asyncio
 import contextlib

@@ -112,7 +112,7 @@ def test_decoder_rejects_only_bad_value(bad: bytes, rule: str, pretty: bool) -> 
     assert rejected.original == bad
     assert rejected.path == "$"
     assert rejected.start == len(GOOD[0]) + 1
-    assert rejected.line in (2, 3)  # what does not end is an offence where the next line begins
+    assert rejected.line in (2, 3)  # an unterminated value is an error where the next line begins
     assert str(rejected) == f"line {rejected.line}, byte {rejected.offset}: {rejected.rule}"
 
 
@@ -245,7 +245,7 @@ def test_decoder_decodes_or_rejects_any_bytes(payload: bytes, size: int, strict:
         try:
             assert decode(sonar.encode(envelope)) == [envelope]
         except CcpipeError as error:
-            pytest.fail(f"what was decoded cannot be encoded: {error}")
+            pytest.fail(f"a decoded value cannot be encoded: {error}")
 
 
 @given(st.lists(envelopes, max_size=4), st.booleans())

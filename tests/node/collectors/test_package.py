@@ -66,7 +66,7 @@ OF_THIS_MACHINE = {"disk_free", "part_max_used"}
 
 GARBAGE = "N/A (no PMA)\n"
 NAMES = re.compile(r"/(name|vendor|\w+_label) garbage|/mountstats:|/mounts garbage")
-"""What holds names, of which any may be right."""
+"""Files with names, any of which may be right."""
 Key = tuple[str, ...]
 
 

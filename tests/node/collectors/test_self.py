@@ -1,4 +1,4 @@
-"""What the publisher itself uses: this process, as psutil and the kernel's files have it."""
+"""The publisher's own usage: this process, compared with psutil and the kernel's files."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""What a node is made of: ``/sys/devices/system`` and ``/proc``."""
+"""The topology of a node: ``/sys/devices/system`` and ``/proc``."""
 
 import os
 from pathlib import Path

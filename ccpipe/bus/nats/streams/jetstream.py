@@ -64,7 +64,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
         return self.state.bytes / span if span >= 1 and self.state.messages > 1 else None
 
     @property
-    def away(self) -> float | None:
+    def headroom(self) -> float | None:
         """How long a bridge may be down without losing messages, in seconds, at the current rate.
 
         None if nothing limits it, or the rate is unknown.

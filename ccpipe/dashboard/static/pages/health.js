@@ -27,8 +27,8 @@ export class HealthPage {
       h("div", { class: "charts three" }, this.charts.map((chart) => chart.element)),
       h("section", { class: "card" }, this.counts),
       h("div", { class: "halves" },
-        card("Bridges", this.consumers, h("p", { class: "dim small" }, "Lag is messages that a bridge "
-          + "has not read yet. It acknowledges what its store has: until then they are unacknowledged.")),
+        card("Bridges", this.consumers, h("p", { class: "dim small" }, "Pending messages are not "
+          + "read yet. Those with a pending acknowledgement (ack) are not in the bridge's store yet.")),
         card("Streams", this.streams)),
       card("Dead letters", this.reasons, this.letters));
   }
@@ -53,9 +53,9 @@ export class HealthPage {
   showStreams({ consumers, streams, problem }) {
     const why = h("p", { class: "empty" }, problem || "There are none: JetStream stores nothing here.");
     fill(this.consumers, consumers.length ? table(
-      ["bridge", "stream", "lag", "unacknowledged", "redelivered"],
+      ["bridge", "stream", "pending", "ack pending", "redelivered"],
       consumers.map((each) => [each.name, each.stream, count(each.waiting),
-        count(each.unacknowledged), count(each.redelivered)]),
+        count(each.ack_pending), count(each.redelivered)]),
       (place) => consumers[place].waiting > 10000) : why);
     fill(this.streams, streams.length ? table(["stream", "messages", "size", "subjects"],
       streams.map((each) => [each.name, count(each.messages), format(each.bytes, "B"),

@@ -105,10 +105,10 @@ def test_headroom_is_stricter_of_both_limits() -> None:
     """At the rate until now; None if nothing limits it."""
     second = 10**9
     assert made(max_bytes=5000).rate == 10
-    assert made(max_bytes=5000).away == 500
-    assert made(max_bytes=5000, max_age=60 * second).away == 60
-    assert made(max_age=60 * second).away == 60
-    assert made().away is None
-    assert made(max_bytes=5000, messages=1).away is None
+    assert made(max_bytes=5000).headroom == 500
+    assert made(max_bytes=5000, max_age=60 * second).headroom == 60
+    assert made(max_age=60 * second).headroom == 60
+    assert made().headroom is None
+    assert made(max_bytes=5000, messages=1).headroom is None
     assert made(messages=0).age == 0
     assert made().age == 100

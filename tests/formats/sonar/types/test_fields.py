@@ -23,7 +23,7 @@ NEWER = {
     "SlurmJob.requested_resources",
     "SlurmJob.allocated_resources",
 }
-"""What Sonar 0.16.1 to 0.19 added to the specification."""
+"""Fields that Sonar 0.16.1 to 0.19 added to the specification."""
 
 OPTIONAL = {"SlurmJob.submit_time", "SlurmJob.start_time", "SlurmJob.end_time"}
 """Timestamps that a job may not have yet."""
@@ -71,7 +71,7 @@ def kind_of(field: FieldLayout) -> str:
 
 
 def test_every_field_has_description() -> None:
-    """The specification's text stands below each field."""
+    """Each field has the specification's text as its docstring."""
     for module in sonar_pages.MODULES:
         for cls in sonar_pages._records(module):
             assert sonar_pages.texts(cls).keys() == fields(cls).keys()

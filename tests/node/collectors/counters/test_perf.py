@@ -1,4 +1,4 @@
-"""Hardware counters. Virtual machines have none: what is reckoned is shown on made readings."""
+"""Hardware counters. Virtual machines have none: the calculation is tested on made readings."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ INTEL_SP = [PerfEvent(RAW, config) for config in (0x02C7, 0x08C7, 0x20C7, 0x80C7
 
 
 class Made:
-    """Stands in for the kernel: groups whose events gain so much each second."""
+    """Replaces the kernel: groups whose events gain a fixed amount each second."""
 
     def __init__(self, gains: Callable[[PerfEvent, int], int]) -> None:
         self.gains = gains

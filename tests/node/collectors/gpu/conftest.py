@@ -1,4 +1,4 @@
-"""What tests of GPUs share: the library of NVIDIA, made of Python."""
+"""Fixtures of tests of GPUs: NVIDIA's library, written in Python."""
 
 from collections.abc import Callable
 from pathlib import Path

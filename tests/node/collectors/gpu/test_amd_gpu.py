@@ -1,4 +1,4 @@
-"""AMD's cards: ``/sys/class/drm``."""
+"""AMD GPUs: ``/sys/class/drm``."""
 
 import struct
 import tempfile
@@ -19,7 +19,7 @@ def test_amd_gpu_reports_all_metrics(root: Root) -> None:
     """In the units of cc-metric-collector."""
     root.show("amd/first")
     values = reported(AmdGpu(root=str(root)).collect(0))
-    # This one has power1_input in place of power1_average; other makes are none of ours.
+    # This one has power1_input in place of power1_average; GPUs of other vendors are ignored.
     assert {key: value for key, value in values.items() if not key[1].startswith(CARD)} == {
         ("rocm_avg_power", "00000000:03:00.0"): pytest.approx(40)
     }

@@ -1,4 +1,4 @@
-"""NVIDIA's cards: the real ``pynvml`` on a library made of Python."""
+"""NVIDIA GPUs: the real ``pynvml`` on a library made of Python."""
 
 import logging
 from pathlib import Path

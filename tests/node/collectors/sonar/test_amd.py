@@ -1,4 +1,4 @@
-"""AMD's cards as Sonar tells of them: ``/sys/class/drm`` and ``/sys/class/kfd``."""
+"""AMD GPUs as Sonar reports them: ``/sys/class/drm`` and ``/sys/class/kfd``."""
 
 import shutil
 from pathlib import Path

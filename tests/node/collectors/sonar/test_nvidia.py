@@ -1,4 +1,4 @@
-"""NVIDIA's cards as Sonar tells of them: the real ``pynvml`` on a library made of Python."""
+"""NVIDIA GPUs as Sonar reports them: the real ``pynvml`` on a library made of Python."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""BeeGFS: a program that prints the format of ``beegfs-ctl`` stands in for it."""
+"""BeeGFS, replaced by a program that prints the format of ``beegfs-ctl``."""
 
 from pathlib import Path
 
@@ -85,7 +85,7 @@ def command(tmp_path: Path) -> list[str]:
 
 
 def test_operations_are_the_sums_of_all_clients(command: list[str], beegfs_root: str) -> None:
-    """What was never asked for is 0, and what is not in the table counts for other."""
+    """Operations never requested are 0, and unknown ones count as other."""
     values = reported(BeegfsMeta(command=command, exclude=["/broken"], root=beegfs_root).collect(1))
     assert {mount for _, mount in values} == {"/beeond"}
     assert values["beegfs_cmeta_sum", "/beeond"] == 1307

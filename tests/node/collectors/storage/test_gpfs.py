@@ -1,4 +1,4 @@
-"""GPFS file systems, as ``mmpmon`` tells of them; a program that prints its format stands in."""
+"""GPFS file systems, as reported by ``mmpmon``, replaced by a program that prints its format."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The health of disks, as ``smartctl --json`` reports it; a program that prints it stands in."""
+"""The health of disks as ``smartctl --json`` reports it, replaced by a program that prints it."""
 
 import json
 from pathlib import Path

@@ -32,7 +32,7 @@ INTERNAL = {
         """,
     "Jobs": "size_of",
     "RecordList": "size_of",
-    "Provenance": "part extended is_inside near split large runs unstored",
+    "Provenance": "part extended is_inside split_point split large runs unstored",
 }
 """Attributes and methods that only ccpipe's own modules use; they may change with any version."""
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from ccpipe.errors import ConfigError, DeniedError, UnavailableError
+from ccpipe.errors import ConfigError, CreateError, DeniedError, UnavailableError, create_reason
 
 log = logging.getLogger(__name__)
 
@@ -54,13 +54,13 @@ def sync_directory(directory: Path) -> None:
 
 @contextlib.contextmanager
 def disk_errors(path: Path, *, opening: bool = False) -> Iterator[None]:
-    """Raise UnavailableError instead of OSError; DeniedError where `opening` is not permitted."""
+    """Raise UnavailableError instead of OSError, or CreateError when `opening`."""
     try:
         yield
     except OSError as error:
-        is_denied = opening and isinstance(error, PermissionError)
-        kind = DeniedError if is_denied else UnavailableError
-        raise kind(f"{path}: {error.strerror}") from None
+        if opening:
+            raise CreateError(f"{path}: {create_reason(error)}") from None
+        raise UnavailableError(f"{path}: {error.strerror}") from None
 
 
 class AppendFile:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.errors import ConfigError, RejectedError, UnavailableError
+from ccpipe.errors import ConfigError, CreateError, RejectedError, UnavailableError
 from ccpipe.formats.sonar import (
     Envelope,
     Envelopes,
@@ -130,6 +130,6 @@ async def test_check_tests_tree_without_creating_it(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="file is not a directory"):
         await TreeSink(dir=str(tmp_path / "file" / "data")).check()
-    with pytest.raises(UnavailableError, match="file"):
+    with pytest.raises(CreateError, match="not a directory"):
         async with TreeSink(dir=str(tmp_path / "file" / "data")):
             pass

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ccpipe.atomic_file import replacing
-from ccpipe.errors import DataError, MissingExtra, UnavailableError
+from ccpipe.errors import CreateError, DataError, MissingExtra, create_reason
 from ccpipe.formats.files import open_stream, read_full
 
 try:
@@ -93,14 +93,14 @@ def known_index(target: Path, path: Path, count: int = 1) -> Indexed | None:
 def replaced(target: Path, schema: pa.Schema, **encoding: Any) -> Iterator[pq.ParquetWriter]:
     """Write an index that replaces the previous one when it is complete.
 
-    Raises UnavailableError if it cannot be written.
+    Raises CreateError if it cannot be written.
     """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with replacing(target) as draft, pq.ParquetWriter(draft, schema, **encoding) as parquet:
             yield parquet
     except OSError as error:
-        raise UnavailableError(f"{target.parent}: {error.strerror}") from None
+        raise CreateError(f"{target.parent}: {create_reason(error)}") from None
 
 
 def find_file(note: Indexed, paths: Sequence[Path], count: int = 1) -> Path | None:

@@ -13,7 +13,8 @@ create_group, create_dataset, is_active    the same: Slurm since 15.08
 add_sample_data(id, data, time)            the same, with the number of a dataset
 ========================================== ==========================================
 
-Where the document returns SLURM_ERROR, ``ProfileGatherError`` is raised.
+Where the document returns SLURM_ERROR, ``ProfileGatherError`` is raised; ``CreateError`` if the
+file cannot be written.
 
 Source: Slurm Profile Accounting Plugin API (AcctGatherProfileType); Slurm since 15.08 for groups,
 datasets and ``is_active``.
@@ -31,7 +32,7 @@ from typing import Any
 
 import msgspec
 
-from ccpipe.errors import CcpipeError, EncodeError, UsageError
+from ccpipe.errors import CcpipeError, CreateError, EncodeError, UsageError
 from ccpipe.node.gather.timer import PollTimer
 
 log = logging.getLogger(__name__)
@@ -251,7 +252,7 @@ class ProfileGather:
                 ),
             )
         except OSError as error:
-            raise ProfileGatherError(f"{self.path}: {error.strerror}") from error
+            raise CreateError(f"{self.path}: {error.strerror}") from error
         self._flushed = clock.monotonic()
 
     def child_forked(self) -> None:
@@ -286,7 +287,7 @@ class ProfileGather:
                 if writer is not None:
                     writer.close()
             except OSError as error:
-                raise ProfileGatherError(f"{self.path}: {error}") from error
+                raise CreateError(f"{self.path}: {error}") from error
 
     def is_active(self, series: SeriesSelection = SeriesSelection.NOT_SET) -> bool:
         """Return whether a series is profiled now; for NOT_SET, whether any is."""
@@ -414,7 +415,7 @@ class ProfileGather:
                 try:
                     self._writer.flush()
                 except OSError as error:
-                    raise ProfileGatherError(f"{self.path}: {error}") from error
+                    raise CreateError(f"{self.path}: {error}") from error
                 self._flushed = clock.monotonic()
 
 

@@ -23,14 +23,14 @@ import numpy as np
 import pyarrow as pa
 
 from ccpipe.config import Duration
-from ccpipe.errors import ConfigError, DeniedError, RejectedError, UnavailableError
+from ccpipe.errors import ConfigError, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.formats.lineprotocol.arrow import SeriesOfRows, masked, series_of, to_arrow
 from ccpipe.formats.lineprotocol.decoder import rows_before
 from ccpipe.formats.lineprotocol.precision import NO_TIME
 from ccpipe.pipeline import Limits, Sink
 from ccpipe.records import MessageRange, Provenance
-from ccpipe.sinks.disk import check_directory, make_directory, sync_directory
+from ccpipe.sinks.disk import check_directory, disk_errors, make_directory, sync_directory
 from ccpipe.sinks.parquet.files import (
     SCHEMA,
     Housekeeping,
@@ -131,14 +131,8 @@ class ParquetSink(Sink[Lines]):
         check_directory(self.directory)
 
     async def __aenter__(self) -> Self:
-        try:
+        with disk_errors(self.directory, opening=True):
             await asyncio.to_thread(self._prepare)
-        except PermissionError as error:
-            raise DeniedError(f"{error.filename or self.directory}: {error.strerror}") from None
-        except OSError as error:
-            raise UnavailableError(
-                f"{error.filename or self.directory}: {error.strerror}"
-            ) from None
         return self
 
     async def __aexit__(self, *exit_: object) -> None:

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ccpipe.accounting.index import Indexed, identify, read_note, replaced
-from ccpipe.errors import DataError, UnavailableError
+from ccpipe.errors import CreateError, DataError
 
 SCHEMA = pa.schema([("offset", pa.int64())])
 
@@ -59,5 +59,5 @@ def test_index_is_replaced_atomically(tmp_path: Path) -> None:
         raise KeyError
     assert [path.name for path in tmp_path.iterdir()] == ["x.parquet"]
     assert target.read_bytes() == b"before"
-    with pytest.raises(UnavailableError), replaced(target / "directory" / "y.parquet", SCHEMA):
+    with pytest.raises(CreateError), replaced(target / "directory" / "y.parquet", SCHEMA):
         pass

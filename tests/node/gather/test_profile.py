@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.errors import UsageError
+from ccpipe.errors import CreateError, UsageError
 from ccpipe.formats.slurm_profile.reader import Profile, open_profile
 from ccpipe.node.gather.profile import (
     ProfileGather,
@@ -162,7 +162,7 @@ def test_options_are_accepted_under_both_names(tmp_path: Path) -> None:
     with pytest.raises(ProfileGatherError, match="ProfileHDF5Default"):
         gather.conf_set({"ProfileHDF5Default": "everything"})
     gather.conf_set({"ProfileHDF5Dir": "/proc/nothing"})
-    with pytest.raises(ProfileGatherError, match="/proc/nothing"):
+    with pytest.raises(CreateError, match="/proc/nothing"):
         gather.node_step_start(STEP)
     assert not gather.is_active()
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.errors import DeniedError, EncodeError, UnavailableError
+from ccpipe.errors import CreateError, DeniedError, EncodeError, UnavailableError
 from ccpipe.formats.lineprotocol import Precision, decode, encode, to_lines
 from ccpipe.formats.rows import CSV_HEADER, encode_csv, encode_json
 from ccpipe.message import Message
@@ -163,7 +163,7 @@ async def test_full_disk_leaves_no_part_of_batch(tmp_path: Path) -> None:
 async def test_check_fails_if_directory_cannot_exist(tmp_path: Path) -> None:
     """The bridge does not start, and the error names the path."""
     (tmp_path / "file").touch()
-    with pytest.raises(UnavailableError, match=r"file/records\.lp: "):
+    with pytest.raises(CreateError, match=r"file/records\.lp: not a directory"):
         async with FileSink(path=str(tmp_path / "file" / "records.lp")):
             pass
 
@@ -174,7 +174,7 @@ async def test_check_fails_without_write_permission(tmp_path: Path) -> None:
         sink = FileSink(path=str(directory / "records.lp"))
         with pytest.raises(DeniedError, match="no write permission"):
             await sink.check()
-        with pytest.raises(DeniedError, match="Permission denied"):
+        with pytest.raises(CreateError, match="Permission denied"):
             async with sink:
                 pass
 

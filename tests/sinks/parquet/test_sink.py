@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.errors import DeniedError, MissingExtra, RejectedError, UnavailableError
+from ccpipe.errors import CreateError, DeniedError, MissingExtra, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import Message
 from ccpipe.sinks.parquet import NULL, PATH_COLUMNS, ParquetSink
@@ -252,7 +252,7 @@ async def test_check_tests_directory_without_creating_it(tmp_path: Path) -> None
         sink = ParquetSink(dir=str(directory / "store"))
         with pytest.raises(DeniedError, match="no write permission"):
             await sink.check()
-        with pytest.raises(DeniedError, match="Permission denied"):
+        with pytest.raises(CreateError, match="Permission denied"):
             async with sink:
                 pass
 

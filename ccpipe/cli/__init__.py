@@ -80,9 +80,6 @@ OUT_OF_MEMORY = (
     "(ulimit -v and -u; systemd: LimitAS, MemoryMax, TasksMax)"
 )
 
-NAGIOS_UNKNOWN = 3
-"""Exit code of ``ccpipe check`` if nothing could be checked, also for wrong arguments."""
-
 GARBAGE_THRESHOLD = 50_000
 """Garbage collection threshold: imports create no garbage, and the default slows down startup."""
 
@@ -132,10 +129,13 @@ def _run(words: list[str], interrupt: object) -> None:
 
 def _report(error: CcpipeError, *, is_check: bool) -> int:
     """Print an error and return the exit code; a monitor reads one line of standard output."""
-    start = "CCPIPE CHECK UNKNOWN -" if is_check else "ccpipe:"
-    lines = map(printable, f"{start} {error}".split("\n"))
-    print("\n".join(lines), file=sys.stdout if is_check else sys.stderr)
-    return NAGIOS_UNKNOWN if is_check else error.exit_code
+    if is_check:
+        from ccpipe.cli.check import Finding, Status, line
+
+        print(line("check", [Finding("check", Status.UNKNOWN, str(error))]))
+        return Status.UNKNOWN
+    print("\n".join(map(printable, f"ccpipe: {error}".split("\n"))), file=sys.stderr)
+    return error.exit_code
 
 
 def print_commands() -> None:

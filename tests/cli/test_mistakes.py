@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import pytest
 
-from ccpipe.cli import COMMANDS, NAGIOS_UNKNOWN
+from ccpipe.cli import COMMANDS
 from ccpipe.cli.app import app, run
+from ccpipe.cli.check import Status
 from ccpipe.cli.console.help import command_entry, subcommands
 from ccpipe.errors import UsageError
 from tests.cli.command import ended, start
@@ -102,7 +103,7 @@ async def test_mistakes_are_usage_errors_in_each_command() -> None:
         is_check = mistake.words[0] == "check"
         message = shown.out if is_check else shown.err
         return (
-            shown.code == (NAGIOS_UNKNOWN if is_check else 64)
+            shown.code == (Status.UNKNOWN if is_check else 64)
             and len(message.splitlines()) == 1
             and all(text in message for text in mistake.expected)
         )

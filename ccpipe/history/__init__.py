@@ -1,0 +1,1 @@
+"""Queries of stored metrics and jobs, whichever store a site has."""

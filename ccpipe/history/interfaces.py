@@ -1,0 +1,103 @@
+"""The interface of a store that can be queried, and the form of its answers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from ccpipe.jobs import Job
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Column: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
+
+MAX_POINTS = 400
+"""Default number of intervals that a time range is divided into, at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricQuery:
+    """The nodes, the metrics and the time to read. Times are seconds since the epoch."""
+
+    cluster: str
+    nodes: Sequence[str]
+    start: float
+    stop: float
+    metrics: Sequence[str] = ()
+    """All if empty."""
+    has_parts: bool = False
+    """Read the parts of nodes (sockets, accelerators, interfaces) as well, each on its own."""
+    over_nodes: bool = False
+    """Combine the nodes: one curve for each metric with their minimum, mean and maximum."""
+    hwthreads: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """The hardware threads of a node that count for metrics measured for each; all if missing."""
+    max_points: int = MAX_POINTS
+
+
+@dataclass(frozen=True)
+class MetricCurve:
+    """One metric of a node, of a part of it, or of all nodes; a value for each time, or NaN."""
+
+    hostname: str
+    """Empty for all nodes."""
+    metric: str
+    part: str
+    """Such as ``socket 0``; empty for the whole node."""
+    values: Column
+    """Means of the intervals."""
+    minimum: "Column | None" = None
+    """Over the nodes, as ``maximum``; None for the curve of one node."""
+    maximum: "Column | None" = None
+
+
+@dataclass(frozen=True)
+class MetricCurves:
+    """MetricCurves with common times, in any order."""
+
+    times: Column
+    """Starts of intervals, all `step` apart."""
+    step: float
+    """Seconds; at least the interval at which the metrics were measured."""
+    curves: Sequence[MetricCurve]
+    is_truncated: bool = False
+    """Whether the store had more than it may return at once."""
+
+
+@dataclass(frozen=True)
+class MetricStatistics:
+    """All values of a metric of a node, or of a part of it, in the queried time."""
+
+    hostname: str
+    metric: str
+    part: str
+    count: int
+    minimum: float
+    mean: float
+    maximum: float
+
+
+class History(Protocol):
+    """A store that can be queried.
+
+    The value of a whole node is what it sent itself, else the sum of its parts, or their mean for
+    metrics that cannot be added (``Metric.is_averaged``). Gaps of up to two measuring intervals are
+    filled; a longer gap is NaN.
+
+    Methods raise UsageError for a query that cannot be answered, and UnavailableError if the store
+    does not answer in time.
+    """
+
+    async def curves(self, query: MetricQuery) -> MetricCurves:
+        """Return the curves of a query."""
+
+    async def statistics(self, query: MetricQuery) -> Sequence[MetricStatistics]:
+        """Return the statistics of a query from the stored values themselves."""
+
+    async def jobs(self, cluster: str, start: float, stop: float) -> Sequence[Job]:
+        """Return the runs of jobs that overlap a time, as their events describe them.
+
+        Raises UsageError for a store of metrics only.
+        """
+
+    async def close(self) -> None:
+        """Close connections."""

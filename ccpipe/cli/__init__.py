@@ -25,6 +25,7 @@ COMMAND_GROUPS = {
         "top": "Show live cluster status: nodes, jobs, GPUs, message rates and errors.",
         "query": "Query the Parquet files with SQL.",
         "check": "Check the pipe, as a plug-in for Nagios or Icinga.",
+        "doctor": "Check this machine, the broker and the site's recipes, as support would.",
         "dead-letters": "List, show and replay dead letters.",
         "streams": "Show and configure the cluster's JetStream streams.",
     },
@@ -57,7 +58,7 @@ COMMAND_GROUPS = {
 
 COMMANDS = {name: text for group in COMMAND_GROUPS.values() for name, text in group.items()}
 
-DIRECTORIES = {"acct", "config", "convert", "hdf5", "step", "tail", "top"}
+DIRECTORIES = {"acct", "config", "convert", "doctor", "hdf5", "step", "tail", "top"}
 
 HELP = """\
 The monitoring pipe for HPC clusters.

@@ -13,7 +13,6 @@ from ccpipe.cli.bridge import (
     batch_limits,
     copy_state,
     for_dry_run,
-    load_recipe,
     recipe_parts,
     refuse_same_place,
 )
@@ -27,7 +26,7 @@ from ccpipe.cli.console.options import (
     point_in_time,
 )
 from ccpipe.cli.recipe.pipe import Discarded, dead_letter_sink, run_pipe
-from ccpipe.cli.recipe.shipped import find_recipe
+from ccpipe.cli.recipe.shipped import find_recipe, load_recipe
 from ccpipe.config import mask
 from ccpipe.errors import ConfigError, DataError, UsageError
 from ccpipe.pipeline import Source, Stages

@@ -13,8 +13,8 @@ import msgspec
 
 from ccpipe.cli.console.options import ExitAfter, SiteOptions, seconds
 from ccpipe.cli.recipe.pipe import Discarded, dead_letter_sink, run_pipe
-from ccpipe.cli.recipe.shipped import find_recipe
-from ccpipe.config import Batching, Recipe, load, mask, read_toml
+from ccpipe.cli.recipe.shipped import find_recipe, load_recipe
+from ccpipe.config import Batching, Recipe, mask
 from ccpipe.errors import ConfigError
 from ccpipe.node.agent.parts import translators
 from ccpipe.pipeline import Limits, Sink, Source, Stages, check_fit
@@ -83,14 +83,6 @@ async def bridge(
             seconds=end_after,
             done="printed" if dry_run else "written",
         )
-
-
-def load_recipe(path: Path, where: SiteOptions) -> Recipe:
-    """Load a recipe, which extends the site's configuration."""
-    site = where.path()
-    if site:
-        where.site()  # errors in the site's file are reported as such, not as the recipe's
-    return load(path, Recipe, flags=where.flags(), below=read_toml(site) if site else None)
 
 
 def recipe_parts(

@@ -261,7 +261,7 @@ async def streams(
     """
     check_thresholds(warning, critical)
     async with _surveyed("streams", report) as (found, findings):
-        findings.extend(_shares(found, warning, critical))
+        findings.extend(shares(found, warning, critical))
         findings.extend(Finding(text, Status.CRITICAL, text) for text in found.overlaps)
         findings.extend(
             Finding(each.stream, Status.WARNING, str(each))
@@ -274,7 +274,7 @@ async def streams(
             findings.append(Finding(stream.name, Status.OK, text, amount, "B", maximum=maximum))
 
 
-def _shares(found: Survey, warning: float, critical: float) -> list[Finding]:
+def shares(found: Survey, warning: float, critical: float) -> list[Finding]:
     """Return the unread share of its stream for each bridge."""
     streams = {stream.name: stream for stream in found.streams}
     findings = []

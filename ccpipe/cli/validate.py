@@ -1,22 +1,19 @@
 """``ccpipe validate``: check recipes, configuration and data files."""
 
-import asyncio
-import contextlib
 import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal
 
 import msgspec
 from cyclopts import Parameter
 
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.streams.reconcile import check_streams
 from ccpipe.bus.subjects import Subjects
-from ccpipe.cli.bridge import load_recipe
 from ccpipe.cli.console.options import DURATION, Lenient, On, SiteOptions, refuse_options, seconds
 from ccpipe.cli.convert.converters import read_envelopes
+from ccpipe.cli.recipe.probe import Fault, RecipeProbe, stream_faults, unreachable
 from ccpipe.cli.recipe.shipped import find_recipe
 from ccpipe.config import Site, load, read_toml
 from ccpipe.errors import (
@@ -33,8 +30,6 @@ from ccpipe.formats.gridengine import read_stream
 from ccpipe.formats.lineprotocol import Dialect, Lines, decode
 from ccpipe.formats.sonar import Problem, ReadProfile, RejectedEnvelope
 from ccpipe.node.agent.parts import AgentParts
-from ccpipe.pipeline import check_fit
-from ccpipe.registry import build
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import paint, printable
 
@@ -56,15 +51,6 @@ BY_SEVERITY = tuple(
     )
 )
 """Exit codes, the most severe first: it becomes the exit code of the command."""
-
-
-@runtime_checkable
-class Checkable(Protocol):
-    """A part that can check its connection without changing anything."""
-
-    async def check(self) -> None:
-        """Connect once; raises UnavailableError, DeniedError or ConfigError."""
-        ...
 
 
 async def validate(
@@ -174,30 +160,9 @@ class _Check:
     async def recipe(self) -> None:
         """Construct all parts of a recipe, then test their connections."""
         self.what = "recipe"
-        recipe = load_recipe(self.path, self.where)
-        tables = [("sources", "source", recipe.source)]
-        tables += [("translators", f"translate[{i}]", t) for i, t in enumerate(recipe.translate)]
-        tables += [("sinks", "sink", recipe.sink)]
-        context = {"site": recipe, "telemetry": Telemetry()}
-        parts = []
-        for group, key, table in tables:
-            try:
-                part = build(group, table, where=str(self.path), path=key, context=context)
-            except CcpipeError as error:
-                self.fail(error)
-            else:
-                parts.append((key, part))
-        if len(parts) == len(tables):
-            source, *translators, sink = [part for _, part in parts]
-            try:
-                check_fit(source, translators, sink)
-            except CcpipeError as error:
-                self.fail(error)
-        self.what = f"recipe, {' → '.join(str(table.get('use')) for _, _, table in tables)}"
-        for key, part in parts:
-            await self.reach(key, part)
-        if "nats" in (recipe.source.get("use"), recipe.sink.get("use")):
-            await self.streams(recipe)
+        probe = RecipeProbe(self.path, self.where)
+        self.what = f"recipe, {probe.parts}"
+        self.report_all(await probe.faults(self.timeout))
 
     async def configuration(self) -> None:
         self.what = "configuration"
@@ -205,39 +170,15 @@ class _Check:
         Subjects.of(site)
         AgentParts.of(site, self.path, Telemetry())
         bus = Connection(site.bus, name="validate", telemetry=Telemetry(), forever=False)
-        await self.reach("bus", bus)
-        await self.streams(site)
+        if self.timeout is not None:
+            self.report_all(
+                await unreachable("bus", bus, self.timeout)
+                or await stream_faults(site, self.timeout)
+            )
 
-    async def streams(self, site: Site) -> None:
-        """Compare the broker's streams with the configuration, if permitted.
-
-        A publisher's user may not examine them, and a broker without JetStream has none.
-        """
-        if self.timeout is None or self.codes or not site.bus.jetstream:
-            return
-        bus = Connection(site.bus, name="validate", telemetry=Telemetry(), forever=False)
-        with contextlib.suppress(UnavailableError, DeniedError, TimeoutError):
-            async with asyncio.timeout(self.timeout), bus:
-                try:
-                    await check_streams(bus, site)
-                except ConfigError as error:
-                    self.fail(error)
-
-    async def reach(self, key: str, part: object) -> None:
-        """Test the connection of a part with its ``check()``."""
-        if self.timeout is None:
-            return
-        try:
-            async with asyncio.timeout(self.timeout):
-                if isinstance(part, Checkable):
-                    await part.check()
-                elif isinstance(part, contextlib.AbstractAsyncContextManager):
-                    async with part:
-                        pass
-        except TimeoutError:
-            self.fail(UnavailableError(f"{key}: no answer within {self.timeout:g} s"))
-        except CcpipeError as error:
-            self.report(f"{key}: {error}", code=error.exit_code)
+    def report_all(self, faults: Sequence[Fault]) -> None:
+        for fault in faults:
+            self.report(fault.text.removeprefix(f"{self.path}: "), code=fault.code)
 
     def data(self, read: Callable[[bytes], Lines], *, strict: bool) -> None:
         self.what = "line protocol"

@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 
 from ccpipe.bus.nats.server import NatsServer
-from ccpipe.cli.console.options import SiteOptions
-from ccpipe.cli.validate import _Check
-from ccpipe.errors import DeniedError
 from tests.cli.command import Ended, ccpipe, install
 
 GOOD_RECIPE = """
@@ -151,44 +148,6 @@ def test_validate_exits_with_69_if_store_is_unreachable(unused_port: int) -> Non
     assert shown.code == 69
     assert shown.out.startswith("c.toml: bus: no answer within 0.3 s\n")
     assert ccpipe("validate", "c.toml", "--no-connect").code == 0
-
-
-class Refuses:
-    """A part with a question of its own; entering it would do harm."""
-
-    async def __aenter__(self) -> None:
-        pytest.fail("entered, though it has a check")
-
-    async def __aexit__(self, *_: object) -> None: ...
-
-    async def check(self) -> None:
-        raise DeniedError("who are you?")
-
-
-class Opens:
-    """A part that can only be opened and closed."""
-
-    def __init__(self) -> None:
-        self.steps: list[str] = []
-
-    async def __aenter__(self) -> None:
-        self.steps.append("opened")
-
-    async def __aexit__(self, *_: object) -> None:
-        self.steps.append("closed")
-
-
-async def test_validate_calls_check_of_part_else_opens_it(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """``check`` changes nothing in the store."""
-    check = _Check(Path("r.toml"), SiteOptions(), 5.0, "text")
-    await check.reach("sink", Refuses())
-    assert capsys.readouterr().out == "r.toml: sink: who are you?\n"
-    assert check.codes == {77}
-    part = Opens()
-    await check.reach("source", part)
-    assert part.steps == ["opened", "closed"]
 
 
 PART = """

@@ -92,6 +92,7 @@ class Permissions:
         self._watching: dict[str, list[Callable[[str], None]]] = {}
         self._probed: set[str] = set()  # patterns of subjects whose refusal is an expected answer
         self._inbox = ""  # subjects that we may not subscribe to
+        self._subscribing: Callable[[str], None] | None = None
 
     def report(self, text: str, inbox_prefix: str) -> bool:
         """Record a permission error; return whether the error is one."""
@@ -110,6 +111,9 @@ class Permissions:
             return not any(matches(pattern, subject) for pattern in self._probed)
         if subject.startswith(f"{inbox_prefix}."):
             self._inbox = subject
+        elif self._subscribing is not None:
+            self._subscribing(subject)
+            return False
         return True
 
     def forget(self) -> None:
@@ -150,6 +154,18 @@ class Permissions:
             self._probed.discard(pattern)
         if refused:
             raise ForbiddenError(refused)
+
+    @contextlib.contextmanager
+    def subscribing(self, refuse: Callable[[str], None]) -> Iterator[None]:
+        """Find out what may be subscribed to; `refuse` is called with each refused subject.
+
+        A refusal is then neither logged nor counted.
+        """
+        self._subscribing = refuse
+        try:
+            yield
+        finally:
+            self._subscribing = None
 
     @contextlib.contextmanager
     def publishing(self, subjects: Collection[str]) -> Iterator[None]:

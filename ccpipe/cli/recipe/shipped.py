@@ -1,4 +1,4 @@
-"""Files shipped with ccpipe: recipes, units, the server's configuration and pages.
+"""Recipes, and other files shipped with ccpipe: units, the server's configuration and pages.
 
 A wheel contains them in the package (``setup.py`` copies them); in a working copy they are at
 their original paths.
@@ -7,7 +7,8 @@ their original paths.
 from pathlib import Path
 
 import ccpipe
-from ccpipe.config import find_config
+from ccpipe.cli.console.options import SiteOptions
+from ccpipe.config import Recipe, find_config, load, read_toml
 from ccpipe.errors import MissingInputError, suggestion
 
 _PACKAGE = Path(ccpipe.__file__).parent
@@ -36,6 +37,14 @@ def find_recipe(path: Path) -> Path:
     if config is not None and (own := config.parent / "bridges" / f"{name}.toml").is_file():
         return own
     return shipped_recipe(name)
+
+
+def load_recipe(path: Path, where: SiteOptions) -> Recipe:
+    """Load a recipe, which extends the site's configuration."""
+    site = where.path()
+    if site:
+        where.site()  # errors in the site's file are reported as such, not as the recipe's
+    return load(path, Recipe, flags=where.flags(), below=read_toml(site) if site else None)
 
 
 def shipped_recipe(name: str) -> Path:

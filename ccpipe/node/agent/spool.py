@@ -82,6 +82,15 @@ class SpoolFile:
         return set(range(self.messages)) - self.done
 
 
+def spool_files(directory: Path) -> Iterator[SpoolFile]:
+    """Yield the files of a spool, in any order; raises OSError."""
+    for entry in os.scandir(directory):
+        if found := _NAME.fullmatch(entry.name):
+            number, messages, lines = map(int, found.groups()[:3])
+            size = _allocated(entry.stat().st_size)
+            yield SpoolFile(number, messages, lines, found[4] == "events", size)
+
+
 @dataclass(frozen=True, slots=True)
 class Spooled:
     """A message in the spool."""
@@ -207,11 +216,9 @@ class Spool:
         except OSError:
             pass  # a file system without locks
         known = {file.name for file in self._files}
-        for entry in os.scandir(self.path):
-            if entry.name not in known and (found := _NAME.fullmatch(entry.name)):
-                number, messages, lines = map(int, found.groups()[:3])
-                size = _allocated(entry.stat().st_size)
-                self._add(SpoolFile(number, messages, lines, found[4] == "events", size))
+        for file in spool_files(self.path):
+            if file.name not in known:
+                self._add(file)
         self._files.sort(key=lambda file: file.number)
 
     def _is_attached(self) -> bool:

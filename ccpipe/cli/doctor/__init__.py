@@ -1,0 +1,1 @@
+"""``ccpipe doctor``: what to look at first when something does not work."""

@@ -16,6 +16,8 @@ help:
 	@echo "make chaos    kill, freeze and starve every part, and account for every line"
 	@echo "make bench    measure speed, as ratios"
 	@echo "make scale    flows of simulated clusters of up to 100 000 nodes, measured"
+	@echo "make wheels   what a release consists of, in dist/: wheels, sdist, SBOM, checksums"
+	@echo "make bundle   one file in dist/ that installs without internet, after make wheels"
 	@echo "make fuzz     hostile bytes for SECONDS=60, then sanitizers"
 
 up: install
@@ -97,6 +99,16 @@ scale: install-test debian
 fuzz: install-test
 	$(BIN)/python -m pip install --quiet --editable '.[fuzz]'
 	fuzz/run.sh $(or $(SECONDS),60) $(BIN)/python
+
+# A wheel for each Python that is here, with the kernels, for glibc 2.28 or later; each is tried.
+.PHONY: wheels
+wheels:
+	$(PYTHON) scripts/wheels.py --out dist $(ARGS)
+
+# One file that installs without internet: the wheels of `make wheels` and of all libraries.
+.PHONY: bundle
+bundle:
+	$(PYTHON) scripts/bundle.py --wheels dist --out dist $(ARGS)
 
 # The site of the pages; warnings are errors.
 .PHONY: docs

@@ -9,7 +9,7 @@ from ccpipe import __version__
 from ccpipe.cli.console.output import Output, print_json, print_table
 from ccpipe.formats.kernel import kernels
 
-DEVELOPMENT = ("docs", "fuzz", "test")
+DEVELOPMENT = ("docs", "fuzz", "release", "test")
 """Extras needed only for development."""
 
 

@@ -43,6 +43,7 @@ ELSEWHERE = {
 
 NOT_RUN = {
     r"make (up|test) ": "installs everything; CI runs it",
+    r"make wheels": "takes minutes, and tries what it builds",
     r"\[agent\]": "Telegraf's own",
     r"bridges/compose/prepare\.sh": "Docker; tests/deployment reads the files",
     r"(kubectl|helm) ": "Kubernetes; tests/deployment validates the manifests",

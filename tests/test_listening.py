@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ccpipe.config import Site
+from ccpipe.config import DashboardOptions, Site
 from ccpipe.dashboard.server import DashboardServer
+from ccpipe.dashboard.sign_in import SignIn
 from ccpipe.listening import LOG_SECONDS, ConnectionLimits
 from ccpipe.live.feed import LiveFeed
 from ccpipe.sinks.prometheus import PrometheusScrapeSink
@@ -81,10 +82,13 @@ async def https_source(tmp_path: Path) -> AsyncIterator[ListeningServer]:
 
 
 @asynccontextmanager
-async def dashboard(_: Path) -> AsyncIterator[ListeningServer]:
+async def dashboard(tmp_path: Path) -> AsyncIterator[ListeningServer]:
     site = Site(cluster="fox")
     feed = LiveFeed(site, Telemetry(), name="dashboard")  # not connected: the page needs no broker
-    async with DashboardServer(feed, listen="127.0.0.1:0", token="x" * 20) as server:
+    file = tmp_path / "tokens"
+    file.write_text("x" * 20)
+    sign_in = SignIn(DashboardOptions(token_file=str(file)))
+    async with DashboardServer(feed, listen="127.0.0.1:0", sign_in=sign_in) as server:
         yield ListeningServer(server.port, server.limits, "/health")
 
 

@@ -3,32 +3,42 @@
 import logging
 import secrets
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from ccpipe.atomic_file import write_private
 from ccpipe.cli.console.options import ExitAfter, SiteOptions, seconds
 from ccpipe.config import read_secret, state_directory
+from ccpipe.errors import UsageError
 from ccpipe.process.signals import stop_signals
 from ccpipe.telemetry import Telemetry
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from ccpipe.config import DashboardOptions
+    from ccpipe.dashboard.sign_in import SignIn
 
-DEFAULT_LISTEN = "127.0.0.1:8770"
+log = logging.getLogger(__name__)
 
 
 async def dashboard(
     *,
-    listen: str = DEFAULT_LISTEN,
+    listen: str | None = None,
     parquet_dir: Path | None = None,
     token_file: Path | None = None,
+    base_path: str | None = None,
     for_: ExitAfter = None,
     where: SiteOptions = SiteOptions(),
 ) -> None:
     """Show nodes, jobs, events and the pipe's health in a browser.
 
     The page shows live data from the bus and is read-only. Without options it
-    listens on this machine only. Other addresses require a token; without
-    --token-file one is generated and included in the printed address.
+    listens on this machine only. Other addresses require a token or a reverse
+    proxy that authenticates users; without either, a token is generated and
+    included in the printed address. Who may see what is configured in the
+    table [dashboard].
 
     Examples:
       ccpipe dashboard
@@ -38,35 +48,34 @@ async def dashboard(
     Parameters
     ----------
     listen
-        Address and port to listen on.
+        Address and port to listen on; default: 127.0.0.1:8770.
     parquet_dir
         Directory of Parquet files written by a bridge, for longer history.
     token_file
-        File with the token that browsers must provide.
+        File with the tokens that browsers must provide: a line "token role user"
+        for each viewer, or only a token.
+    base_path
+        Path below which a reverse proxy serves the dashboard, such as /ccpipe.
     """
     from ccpipe.dashboard.history import ParquetHistory
-    from ccpipe.dashboard.server import DashboardServer, is_loopback
+    from ccpipe.dashboard.server import DashboardServer
     from ccpipe.live.feed import LiveFeed
 
-    site = where.site()
+    site = where.site(**_flags(listen, token_file, base_path))
     if parquet_dir is not None and not parquet_dir.is_dir():  # noqa: ASYNC240 - before anything runs
         log.warning(
             "no directory %s: longer history will be available once a bridge has written to it",
             parquet_dir,
         )
     parquet = ParquetHistory(parquet_dir) if parquet_dir is not None else None
-    token = ""
-    if token_file is not None:
-        token = read_secret("--token-file", str(token_file))
-    elif not is_loopback(listen.rpartition(":")[0].strip("[]") or "127.0.0.1"):
-        token = _own_token()
+    sign_in, token = _sign_in(site.dashboard)
     telemetry = Telemetry()
     telemetry_server = telemetry.serve(site.telemetry.listen) if site.telemetry.listen else None
     try:
         async with (
             stop_signals(seconds(for_, "--for")) as stop,
             LiveFeed(site, telemetry, name="dashboard") as feed,
-            DashboardServer(feed, listen=listen, token=token, parquet=parquet) as server,
+            DashboardServer(feed, sign_in=sign_in, parquet=parquet) as server,
         ):
             # A journal must not keep the token; a terminal may show it.
             shown = f"#token={token}" if token and sys.stderr.isatty() else ""
@@ -77,9 +86,40 @@ async def dashboard(
             telemetry_server.close()
 
 
-def _own_token() -> str:
+def _flags(listen: str | None, token_file: Path | None, base_path: str | None) -> Mapping[str, str]:
+    """Return what the command line overrides, by key path; raises errors naming the option."""
+    from ccpipe.dashboard.sign_in import Tokens, read_address
+
+    flags: dict[str, str] = {}
+    if listen is not None:
+        try:
+            read_address(listen)
+        except ValueError as error:
+            raise UsageError(f"--listen: {error}") from None
+        flags["dashboard.listen"] = listen
+    if token_file is not None:
+        Tokens("--token-file", str(token_file))
+        flags["dashboard.token_file"] = str(token_file)
+    if base_path is not None:
+        flags["dashboard.base_path"] = "" if base_path == "/" else base_path.rstrip("/")
+    return flags
+
+
+def _sign_in(options: "DashboardOptions") -> "tuple[SignIn, str]":
+    """Return the access control, and the token to show: a generated one if there must be one."""
+    from ccpipe.dashboard.sign_in import SignIn, is_loopback, read_address
+
+    sign_in = SignIn(options)
+    if not sign_in.is_open or is_loopback(read_address(options.listen)[0]):
+        return sign_in, ""
+    path = _generated_token()
+    token = read_secret("token", str(path))
+    return SignIn(msgspec.structs.replace(options, token_file=str(path))), token
+
+
+def _generated_token() -> Path:
     path = state_directory() / "dashboard.token"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_private(path, secrets.token_urlsafe(24))
-    return read_secret("token", str(path))
+    return path

@@ -1,5 +1,6 @@
 """The keys of ``ccpipe.toml`` and of recipes, with their meaning and defaults."""
 
+import ipaddress
 import re
 import socket
 from typing import Annotated, Any, Literal
@@ -159,6 +160,54 @@ class TelemetryOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Address as ``host:port``; empty disables the server."""
 
 
+class DashboardOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Address of the dashboard, and who may see what; see ``docs/operations/dashboard.md``."""
+
+    listen: str = "127.0.0.1:8770"
+    """Address as ``host:port``; other hosts can be served only with access control."""
+    base_path: str = ""
+    """Path below which a reverse proxy serves the dashboard, such as ``/ccpipe``."""
+    token_file: str = ""
+    """File with a line ``token role user`` for each viewer; only ``token`` means an
+    administrator."""
+    user_header: str = ""
+    """Header in which a trusted proxy passes the name of the user that it has authenticated, such
+    as ``X-Forwarded-User``; requests of other clients with this header are refused."""
+    groups_header: str = ""
+    """Header in which the proxy passes the user's groups, separated by commas."""
+    trusted_proxies: list[str] = []
+    """Addresses or networks of the proxies, such as ``127.0.0.1`` or ``10.0.0.0/24``."""
+    proxy_secret_file: str = ""
+    """File with a secret that the proxy sends in the header ``X-Ccpipe-Proxy-Secret``; needed
+    where other users can connect from the address of the proxy."""
+    admins: list[str] = []
+    """Users with the role ``admin``: everything, with log messages, dead letters and streams."""
+    support: list[str] = []
+    """Users with the role ``support``: all jobs, nodes and events."""
+    admin_groups: list[str] = []
+    """Groups whose members have the role ``admin``."""
+    support_groups: list[str] = []
+    """Groups whose members have the role ``support``; other users see their own jobs only."""
+
+    def __post_init__(self) -> None:
+        if self.base_path and not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", self.base_path):
+            raise ValueError(f"base_path: expected a path such as /ccpipe: {self.base_path!r:.80}")
+        if {".", ".."} & set(self.base_path.split("/")):
+            raise ValueError(f"base_path: contains . or ..: {self.base_path!r:.80}")
+        if self.groups_header and not self.user_header:
+            raise ValueError("groups_header: needs user_header")
+        if self.user_header and not (self.trusted_proxies or self.proxy_secret_file):
+            raise ValueError("user_header: needs trusted_proxies or proxy_secret_file")
+        for header in (self.user_header, self.groups_header):
+            if header and not re.fullmatch(r"[A-Za-z0-9-]+", header):
+                raise ValueError(f"not the name of a header: {header!r:.80}")
+        for network in self.trusted_proxies:
+            try:
+                ipaddress.ip_network(network)
+            except ValueError as error:
+                raise ValueError(f"trusted_proxies: {error}") from None
+
+
 class Batching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Batching of records before a write; defaults depend on the sink."""
 
@@ -186,6 +235,7 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     bus: Bus = Bus()
     publish: Publish = Publish()
     telemetry: TelemetryOptions = TelemetryOptions()
+    dashboard: DashboardOptions = DashboardOptions()
 
     def __post_init__(self) -> None:
         check_tag("cluster", self.cluster)

@@ -3,22 +3,31 @@
 import asyncio
 import contextlib
 import hashlib
-import hmac
 import importlib.resources
-import ipaddress
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Self
-from urllib.parse import urlsplit
 
 import msgspec
 
 from ccpipe import __version__
+from ccpipe.dashboard.access import (
+    ForbiddenError,
+    Role,
+    Viewer,
+    check_role,
+    current_viewer,
+    public,
+    requires,
+    role_required_by,
+    set_viewer,
+)  # fmt: skip
 from ccpipe.dashboard.history import HistoryQuery, ParquetHistory
+from ccpipe.dashboard.sign_in import SESSION_SECONDS, SignIn, is_loopback, read_address
 from ccpipe.dashboard.views import view_of
 from ccpipe.errors import ConfigError, MissingExtra, UnavailableError, UsageError, system_reason
-from ccpipe.listening import ConnectionLimits, is_same_secret, listen, peer_of
+from ccpipe.listening import ConnectionLimits, listen, peer_of
 from ccpipe.live.feed import LiveFeed
 
 try:
@@ -34,6 +43,11 @@ MAX_PAGES = 64
 MAX_QUERY = 64 * 2**10
 SEND_SECONDS = 30.0
 """Time after which a page that does not accept frames is disconnected."""
+
+FORBIDDEN = 4403
+"""Closes the WebSocket of a page that requests what its viewer may not see."""
+SIGNED_OUT = 4401
+"""Closes the WebSocket of a page whose viewer is not signed in any more."""
 
 TYPES = {
     ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml",
@@ -81,19 +95,28 @@ class DashboardServer:
     """Serves the page until it is left; an async context manager."""
 
     def __init__(
-        self, feed: LiveFeed, *, listen: str, token: str = "", parquet: ParquetHistory | None = None
+        self,
+        feed: LiveFeed,
+        *,
+        listen: str | None = None,
+        sign_in: SignIn | None = None,
+        parquet: ParquetHistory | None = None,
     ) -> None:
-        """Listen at `listen` (``host:port``); raises ConfigError if that is impossible.
+        """Listen at `listen`, or at the address of the options; raises ConfigError.
 
-        Other machines may be listened to only with a `token`.
+        Other machines may be listened to only with access control.
         """
-        self.host, self.port = _address(listen)
-        if not token and not is_loopback(self.host):
-            raise ConfigError(f"the dashboard needs a token to listen on {self.host}")
+        self.sign_in = sign_in or SignIn()
+        try:
+            self.host, self.port = read_address(listen or self.sign_in.options.listen)
+        except ValueError as error:
+            raise ConfigError(f"dashboard.listen: {error}") from None
+        if self.sign_in.is_open and not is_loopback(self.host):
+            raise ConfigError(
+                f"the dashboard needs a token or a proxy's user header to listen on {self.host}"
+            )
         self.feed = feed
         self.parquet = parquet
-        self.token = token
-        self._session = hmac.digest(token.encode(), b"ccpipe dashboard session", "sha256").hex()
         self._files = page_files()
         self._pages: set[web.WebSocketResponse] = set()
         self._runner: web.AppRunner | None = None
@@ -105,14 +128,7 @@ class DashboardServer:
 
     async def __aenter__(self) -> Self:
         """Listen; raises ConfigError if the address is taken."""
-        app = web.Application(middlewares=[self._guard], client_max_size=MAX_QUERY)
-        app.router.add_get("/health", self._health)
-        app.router.add_get("/api/about", self._about)
-        app.router.add_post("/api/login", self._login)
-        app.router.add_get("/api/live", self._live)
-        app.router.add_post("/api/history", self._history)
-        app.router.add_get("/{path:.*}", self._file)
-        app.on_response_prepare.append(_add_headers)
+        app = self.application()
         self.limits = ConnectionLimits("dashboard")
         try:
             self._runner = await listen(
@@ -133,60 +149,79 @@ class DashboardServer:
                     await page.close(code=WSCloseCode.GOING_AWAY)
         await self._runner.cleanup()
 
+    def application(self) -> web.Application:
+        """Return what is served; a handler without a rule is refused."""
+        app = web.Application(middlewares=[self._guard], client_max_size=MAX_QUERY)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/api/about", self._about)
+        app.router.add_post("/api/login", self._login)
+        app.router.add_get("/api/live", self._live)
+        app.router.add_post("/api/history", self._history)
+        app.router.add_get("/{path:.*}", self._file)
+        app.on_response_prepare.append(_add_headers)
+        return app
+
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse foreign host names, foreign origins, and requests without the token."""
-        if not self.token and not is_loopback(_hostname(request.headers.get("Host", ""))):
-            # A foreign domain name may resolve to this address.
-            return _refused(403, "this dashboard is for this machine only")
-        origin = request.headers.get("Origin")
-        if origin is not None and origin.partition("://")[2] != request.headers.get("Host"):
-            return _refused(403, "request of another page")
-        needs_token = request.path.startswith("/api/") and request.path != "/api/login"
-        if needs_token and not self._is_allowed(request):
-            return _refused(401, "the token is missing or wrong")
+        """Refuse whom the handler's rule does not admit, and requests of foreign pages."""
         try:
+            self.sign_in.check(request)
+            if request.match_info.http_exception is not None:
+                return await handler(request)  # neither a handler nor a rule
+            required = role_required_by(request.match_info.handler)
+            if required != Role.PUBLIC:
+                viewer = self._viewer(request)
+                if viewer is None:
+                    return _refused(401, "you are not signed in, or the token is wrong")
+                check_role(viewer, required)
+                set_viewer(viewer)
             return await handler(request)
+        except ForbiddenError as error:
+            return _refused(403, str(error))
         except UsageError as error:
             return _refused(400, str(error))
         except UnavailableError as error:
             return _refused(503, str(error))
 
-    def _is_allowed(self, request: web.Request) -> bool:
-        if not self.token:
-            return True
-        bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        cookie = request.cookies.get(self._cookie(), "")
-        return is_same_secret(bearer, self.token) or is_same_secret(cookie, self._session)
+    def _viewer(self, request: web.Request) -> Viewer | None:
+        return self.sign_in.viewer(request, self._cookie())
 
     def _cookie(self) -> str:
         return f"ccpipe-dashboard-{self.port}"  # cookies do not distinguish ports
 
+    @public
     async def _login(self, request: web.Request) -> web.Response:
-        """Exchange the token for a cookie that scripts cannot read."""
+        """Exchange a token for a cookie that scripts cannot read."""
         given = (await request.read()).decode(errors="replace")
-        if not self.token or not is_same_secret(given.strip(), self.token):
+        session = self.sign_in.session_of(given.strip())
+        if session is None:
             await asyncio.sleep(0.2)
             return _refused(401, "the token is wrong")
         response = web.Response(status=204)
         response.set_cookie(
-            self._cookie(), self._session, httponly=True, samesite="Strict", path="/",
-            max_age=30 * 86400, secure=request.secure,
+            self._cookie(), session, httponly=True, samesite="Strict", path="/",
+            max_age=SESSION_SECONDS, secure=self.sign_in.is_secure(request),
         )  # fmt: skip
         return response
 
+    @public
     async def _health(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
+    @requires(Role.USER)
     async def _about(self, _: web.Request) -> web.Response:
+        viewer = current_viewer()
         return web.json_response(
             {
                 "version": __version__,
                 "lake": self.parquet is not None,
                 "cluster": self.feed.site.cluster,
+                "user": viewer.user,
+                "role": viewer.role.name.lower(),
             }
         )
 
+    @public
     async def _file(self, request: web.Request) -> web.Response:
         file = self._files.get(request.match_info["path"] or "index.html")
         if file is None:
@@ -198,6 +233,7 @@ class DashboardServer:
             body=file.body, content_type=file.type, charset="utf-8", headers=headers
         )
 
+    @requires(Role.USER)
     async def _history(self, request: web.Request) -> web.Response:
         if self.parquet is None:
             raise UsageError("no directory of Parquet files: start with --parquet-dir")
@@ -205,10 +241,15 @@ class DashboardServer:
             query = msgspec.json.decode(await request.read(), type=HistoryQuery)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise UsageError(f"not a query: {error}") from None
+        current_viewer().check_history(
+            self.feed.state.jobs.jobs.values(), cluster=query.cluster, nodes=query.nodes,
+            start=query.start, stop=query.stop,
+        )  # fmt: skip
         self.limits.keep(peer_of(request))  # the query limits its time
         answer = await self.parquet.read(query)
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
 
+    @requires(Role.USER)
     async def _live(self, request: web.Request) -> web.StreamResponse:
         """Send frames of the view last requested by the page, one per second."""
         if len(self._pages) >= MAX_PAGES:
@@ -226,13 +267,14 @@ class DashboardServer:
                     sender.cancel()
                     await asyncio.gather(sender, return_exceptions=True)
                 try:
-                    view = view_of(self.feed, message.data)
-                except UsageError as error:
-                    await socket.close(
-                        code=WSCloseCode.POLICY_VIOLATION, message=str(error).encode()[:120]
-                    )
+                    view = view_of(self.feed, message.data, current_viewer())
+                except ForbiddenError as error:
+                    await _close(socket, FORBIDDEN, error)
                     break
-                sender = asyncio.create_task(self._send(socket, view.frame))
+                except UsageError as error:
+                    await _close(socket, WSCloseCode.POLICY_VIOLATION, error)
+                    break
+                sender = asyncio.create_task(self._send(request, socket, view.frame))
         finally:
             self._pages.discard(socket)
             if sender is not None:
@@ -240,14 +282,19 @@ class DashboardServer:
                 await asyncio.gather(sender, return_exceptions=True)
         return socket
 
-    async def _send(self, socket: web.WebSocketResponse, frame: Callable[[], bytes]) -> None:
+    async def _send(
+        self, request: web.Request, socket: web.WebSocketResponse, frame: Callable[[], bytes]
+    ) -> None:
         """Send a frame at once and then every second; a slow page gets fewer."""
         try:
-            while True:
+            while self._viewer(request) == current_viewer():
                 async with asyncio.timeout(SEND_SECONDS):
                     await socket.send_bytes(frame())
                 async with self.feed.ticked:
                     await self.feed.ticked.wait()
+            await socket.close(code=SIGNED_OUT)
+        except ForbiddenError as error:
+            await _close(socket, FORBIDDEN, error)
         except (TimeoutError, ConnectionError):
             await socket.close(code=WSCloseCode.TRY_AGAIN_LATER)
         except Exception:
@@ -261,33 +308,9 @@ async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
     response.headers["Server"] = "ccpipe"
 
 
+async def _close(socket: web.WebSocketResponse, code: int, error: Exception) -> None:
+    await socket.close(code=code, message=str(error).encode()[:120])
+
+
 def _refused(status: int, reason: str) -> web.Response:
     return web.Response(status=status, text=f"{reason}\n")
-
-
-def _hostname(host: str) -> str:
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _address(listen: str) -> tuple[str, int]:
-    """Read ``host:port``; without a host it is this machine only."""
-    try:
-        parts = urlsplit(f"//{listen}")
-        port = parts.port
-    except ValueError as error:
-        raise UsageError(f"--listen: {listen!r}: {error}") from None
-    if port is None:
-        raise UsageError(f"--listen: expected HOST:PORT, got {listen!r}")
-    return parts.hostname or "127.0.0.1", port

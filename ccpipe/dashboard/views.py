@@ -5,18 +5,28 @@ JSON padded with blanks to a multiple of 4, and the floats as the machine has th
 all that ccpipe runs on). NaN, which JSON cannot represent, marks a missing value.
 """
 
+import math
 import struct
 import sys
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
 
+from ccpipe.dashboard.access import (
+    ForbiddenError,
+    Role,
+    Viewer,
+    check_role,
+    role_required_by,
+)  # fmt: skip
 from ccpipe.errors import UsageError
 from ccpipe.jobs import Job, RunKey
 from ccpipe.live.feed import LiveFeed
 from ccpipe.live.nodes import NAN, LiveNode
+from ccpipe.live.state import Entry
 from ccpipe.node.sampling.collector import POWERS
 
 MAX_METRICS = 64
@@ -81,13 +91,15 @@ _query = msgspec.json.Decoder(Query)
 _encoder = msgspec.json.Encoder()
 
 
-def view_of(feed: LiveFeed, query: str | bytes) -> "PageView[Any]":
-    """Return the view that a page requests; raises UsageError."""
+def view_of(feed: LiveFeed, query: str | bytes, viewer: Viewer) -> "PageView[Any]":
+    """Return the view that a page requests; raises UsageError, or ForbiddenError."""
     try:
         asked = _query.decode(query)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise UsageError(f"not a query: {error}") from None
-    return _VIEWS[type(asked)](feed, asked)
+    view = VIEWS[type(asked)]
+    check_role(viewer, role_required_by(view))
+    return view(feed, asked, viewer)
 
 
 def frame(header: Mapping[str, Any], numbers: "array[float] | None" = None) -> bytes:
@@ -102,15 +114,20 @@ def frame(header: Mapping[str, Any], numbers: "array[float] | None" = None) -> b
 class PageView(Generic[Q]):
     """One page's view; `frame` is called once a second."""
 
-    def __init__(self, feed: LiveFeed, query: Q) -> None:
+    minimum_role: ClassVar[Role | None] = None
+    """Who may see it; nobody unless it is set."""
+
+    def __init__(self, feed: LiveFeed, query: Q, viewer: Viewer) -> None:
         self.feed = feed
         self.query = query
+        self.viewer = viewer
         self.state = feed.state
         self.entries = 0  # number of the latest entry that was sent
         self.first = True
         self._versions = {"layout": -1, "jobs": -1}
 
     def frame(self) -> bytes:
+        """Return the next frame; raises ForbiddenError if the viewer may not see it any more."""
         header, numbers = self._content()
         name = self.query.__struct_config__.tag
         header |= {"view": name, "first": self.first, "status": self.status()}
@@ -130,14 +147,15 @@ class PageView(Generic[Q]):
     def status(self) -> Mapping[str, Any]:
         nodes, health = self.state.nodes, self.state.health
         shown = nodes.in_order()
+        is_admin = self.viewer.role >= Role.ADMIN
         return {
             "connected": self.feed.bus.is_connected,
-            "server": self.feed.bus.url,
+            "server": self.feed.bus.url if is_admin else "",
             "nodes": len(shown),
             "silent": sum(node.is_silent for node in shown),
             "running": len(self.state.jobs.running),
             "lines": health.lines_per_second,
-            "dead": health.dead_count,
+            "dead": health.dead_count if is_admin else 0,
             "lag": sum(each.num_pending for each in health.consumers),
         }
 
@@ -149,14 +167,20 @@ class PageView(Generic[Q]):
             if (row := known.get(name)) is not None
         }
 
-    def new_entries(self, maximum: int) -> list[Any]:
-        fresh = self.state.journal.after(self.entries, maximum)
+    def new_entries(self, maximum: int) -> list[Entry]:
+        fresh = self.state.journal.after(self.entries)
         self.entries = self.state.journal.count
-        return fresh
+        return [each for each in fresh if self.viewer.may_see_entry(each)][-maximum:]
+
+    def visible(self, jobs: Iterable[Job]) -> list[Job]:
+        """Return the jobs that the viewer may see."""
+        return [job for job in jobs if self.viewer.may_see(job)]
 
 
 class Overview(PageView[OverviewQuery]):
     """All nodes by some metrics, running jobs, the latest events."""
+
+    minimum_role = Role.USER
 
     def _content(self) -> "tuple[dict[str, Any], array[float] | None]":
         nodes, metrics = self.state.nodes, self.query.metrics[:MAX_METRICS]
@@ -167,7 +191,8 @@ class Overview(PageView[OverviewQuery]):
             header["metrics"] = counts
             header["known"] = self.known(counts)
         if self._has_changed("jobs"):
-            header["jobs"] = [summary(job) for job in self.state.jobs.running[:MAX_JOBS]]
+            running = self.visible(self.state.jobs.running)
+            header["jobs"] = [summary(job) for job in running[:MAX_JOBS]]
         ordered = nodes.in_order()
         header["silent"] = [place for place, node in enumerate(ordered) if node.is_silent]
         numbers = array("f")
@@ -179,8 +204,10 @@ class Overview(PageView[OverviewQuery]):
 class RowsView(PageView[Q]):
     """A view of history rows: the whole history at first, then new rows."""
 
-    def __init__(self, feed: LiveFeed, query: Q) -> None:
-        super().__init__(feed, query)
+    def __init__(self, feed: LiveFeed, query: Q, viewer: Viewer) -> None:
+        super().__init__(feed, query, viewer)
+        self.start, self.stop = 0.0, math.inf
+        """The time that is shown."""
         self.last = 0.0
         self.slots: list[int] = []
         self.reduce: Callable[[Sequence[float]], list[float]] | None = None
@@ -188,9 +215,12 @@ class RowsView(PageView[Q]):
     def rows(self, header: dict[str, Any]) -> "array[float]":
         """Put the times of new rows into the header; return their values."""
         nodes = self.state.nodes
-        times, numbers = nodes.history(self.slots, self.last)
+        times, numbers = nodes.history(self.slots, max(self.last, self.start))
         if times:
             self.last = times[-1]
+        if self.last > self.stop:
+            times = times[: bisect_right(times, self.stop)]
+            numbers = numbers[: len(times) * len(self.slots)]
         header["times"] = times
         if self.reduce is None:
             return numbers
@@ -202,11 +232,18 @@ class RowsView(PageView[Q]):
 
 
 class NodePage(RowsView[NodeQuery]):
-    """One node: all its series."""
+    """One node: all its series, to a user only while a job of his runs on it."""
+
+    minimum_role = Role.USER
 
     def _content(self) -> "tuple[dict[str, Any], array[float] | None]":
         id_ = (self.query.cluster, self.query.node)
         header: dict[str, Any] = {"id": id_}
+        jobs = self.visible(self.state.jobs.on(*id_))
+        if not self.viewer.sees_all:
+            if not jobs:
+                raise ForbiddenError("no job of yours is running on this node")
+            self.start = min(job.start for job in jobs) / SECOND
         node = self.state.nodes.nodes.get(id_)
         if node is None or not node.cells:
             return header | {"missing": True}, None
@@ -218,7 +255,7 @@ class NodePage(RowsView[NodeQuery]):
                 header["series"] = [(metric, part) for metric, part, _ in series]
                 header["known"] = self.known(node.cells)
         if self._has_changed("jobs"):
-            header["jobs"] = [summary(job) for job in self.state.jobs.on(*id_)[:MAX_JOBS]]
+            header["jobs"] = [summary(job) for job in jobs[:MAX_JOBS]]
         header["silent"] = node.is_silent
         header["seen"] = node.seen
         header["entries"] = [
@@ -240,26 +277,31 @@ def _series_of(node: LiveNode) -> list[tuple[str, str, int]]:
 class JobList(PageView[JobsQuery]):
     """Running and recent jobs."""
 
+    minimum_role = Role.USER
+
     def _content(self) -> "tuple[dict[str, Any], array[float] | None]":
         if not self._has_changed("jobs"):
             return {}, None
         jobs = self.state.jobs
-        latest = list(jobs.latest())
+        latest = self.visible(jobs.latest())
         latest.sort(key=lambda job: job.run_key in jobs.ended)  # running ones first
         return {"jobs": [summary(job) for job in latest[:MAX_JOBS]], "total": len(latest)}, None
 
 
 class JobPage(RowsView[JobQuery]):
-    """One job: its nodes' series."""
+    """One job: its nodes' series. A job that the viewer may not see is missing."""
 
+    minimum_role = Role.USER
     metrics: Sequence[str] = ()
 
     def _content(self) -> "tuple[dict[str, Any], array[float] | None]":
         cluster, number, start = self.query.cluster, self.query.job, self.query.start
         job = self.state.jobs.jobs.get(RunKey(cluster, number, start * SECOND))
         header: dict[str, Any] = {"key": (cluster, number, start)}
-        if job is None:
+        if job is None or not self.viewer.may_see(job):
             return header | {"missing": True}, None
+        if not self.viewer.sees_all:
+            self.start, self.stop = job.start / SECOND, job.end / SECOND or math.inf
         if self._has_changed("jobs"):
             header["job"] = details(job)
         if self._has_changed("layout"):
@@ -302,6 +344,8 @@ def _extremes(row: Sequence[float], count: int) -> list[float]:
 class Events(PageView[EventsQuery]):
     """Events and log messages as they arrive."""
 
+    minimum_role = Role.USER
+
     def _content(self) -> "tuple[dict[str, Any], array[float] | None]":
         return {"entries": self.new_entries(1000)}, None
 
@@ -309,6 +353,7 @@ class Events(PageView[EventsQuery]):
 class HealthPage(PageView[HealthQuery]):
     """The health of the pipe."""
 
+    minimum_role = Role.ADMIN
     dead = 0
     last = 0.0
 
@@ -356,7 +401,7 @@ class HealthPage(PageView[HealthQuery]):
         }, None
 
 
-_VIEWS: dict[type[Query], type[PageView[Any]]] = {
+VIEWS: dict[type[Query], type[PageView[Any]]] = {
     OverviewQuery: Overview,
     NodeQuery: NodePage,
     JobsQuery: JobList,

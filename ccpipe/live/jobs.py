@@ -48,16 +48,19 @@ class LiveJobs:
         found = [self.jobs[key] for key in self._on_node.get((cluster, hostname), ())]
         return sorted(found, key=_newest_first)
 
-    def feed(self, message: Message, now: float) -> None:
-        """Process an event received at `now`; others than starts and stops are ignored."""
+    def feed(self, message: Message, now: float) -> Job | None:
+        """Process an event received at `now`; return its job, or what the event says about it.
+
+        Others than starts and stops are ignored.
+        """
         try:
             function, job = function_of(message), _shortened(read_event(message))
         except DataError:
-            return
+            return None
         if function == "start_job":
             self._start(job, now)
-        else:
-            self._stop(job, now)
+            return job
+        return self._stop(job, now) or job
 
     def _start(self, job: Job, now: float) -> None:
         key = job.run_key
@@ -75,8 +78,8 @@ class LiveJobs:
             self._drop(next(iter(self.ended or self.jobs)))
         self.version += 1
 
-    def _stop(self, stop: Job, now: float) -> None:
-        """Record the end of a job; one without a known start is not shown."""
+    def _stop(self, stop: Job, now: float) -> Job | None:
+        """Record the end of a job and return it; one without a known start is not shown."""
         job = self.jobs.get(stop.run_key)
         if job is None and not stop.start:
             same = [job for job in self.running if job.key == stop.key]
@@ -88,6 +91,7 @@ class LiveJobs:
             self._stops[stop.run_key] = stop, now
             if len(self._stops) > self.maximum:
                 del self._stops[next(iter(self._stops))]
+        return job
 
     def _end(self, job: Job, stop: Job, now: float) -> None:
         key = job.run_key

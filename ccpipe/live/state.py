@@ -48,6 +48,8 @@ class Entry(msgspec.Struct):
     label: str
     """Function of the event or level of the log."""
     text: str
+    user: str = ""
+    """Owner of the job that the event is about; empty if that is unknown."""
 
 
 class Journal:
@@ -57,8 +59,8 @@ class Journal:
         self.entries: deque[Entry] = deque(maxlen=maximum)
         self.count = 0
 
-    def feed(self, message: Message, now: float) -> None:
-        """Store an event or a log message; other kinds are ignored."""
+    def feed(self, message: Message, now: float, *, user: str = "") -> None:
+        """Store an event, of a user's job, or a log message; other kinds are ignored."""
         if message.kind not in (Kind.EVENT, Kind.LOG):
             return
         tags = message.tags
@@ -74,6 +76,7 @@ class Journal:
                 name=message.name[:MAX_NAME],
                 label=(label or tags.get("level", ""))[:MAX_NAME],
                 text=str(message.value)[:MAX_TEXT],
+                user=user,
             )
         )
 
@@ -201,8 +204,8 @@ class LiveState:
         self.health.dropped += max(0, len(rows) - maximum)
         for row in rows[: max(0, maximum)]:
             message = lines[row]
-            self.journal.feed(message, now)
-            self.jobs.feed(message, now)
+            job = self.jobs.feed(message, now)
+            self.journal.feed(message, now, user=job.user if job else "")
             if message.kind is Kind.LOG and message.tags.get("loglevel", "").lower() in SEVERE:
                 self._cluster(message.tags.get("cluster", "")).errors += 1
                 origin = f"{message.hostname[:MAX_NAME]} {message.name[:MAX_NAME]}".strip()

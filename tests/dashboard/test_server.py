@@ -4,15 +4,17 @@ import asyncio
 import json
 import struct
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 from yarl import URL
 
-from ccpipe.config import Site
-from ccpipe.dashboard.server import DashboardServer, is_loopback, page_files
-from ccpipe.errors import ConfigError, UnavailableError, UsageError
+from ccpipe.config import DashboardOptions, Site
+from ccpipe.dashboard.server import DashboardServer, page_files
+from ccpipe.dashboard.sign_in import SignIn, is_loopback
+from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.live.feed import LiveFeed
 from ccpipe.telemetry import Telemetry
 from tests.dashboard.conftest import Served
@@ -22,10 +24,13 @@ TOKEN = "x" * 20
 
 
 @pytest.fixture
-async def guarded(site: Site) -> AsyncIterator[DashboardServer]:
+async def guarded(site: Site, tmp_path: Path) -> AsyncIterator[DashboardServer]:
+    file = tmp_path / "tokens"
+    file.write_text(TOKEN)
+    sign_in = SignIn(DashboardOptions(token_file=str(file)))
     async with (
         LiveFeed(site, Telemetry(), name="dashboard") as feed,
-        DashboardServer(feed, listen="127.0.0.1:0", token=TOKEN) as server,
+        DashboardServer(feed, listen="127.0.0.1:0", sign_in=sign_in) as server,
     ):
         yield server
 
@@ -127,9 +132,10 @@ def test_other_address_than_loopback_requires_token(site: Site) -> None:
             DashboardServer(None, listen=listen)  # type: ignore[arg-type] # it is not reached
 
 
-@pytest.mark.parametrize("listen", ["127.0.0.1", "127.0.0.1:70000", "[::1", "127.0.0.1:x", ""])
+@pytest.mark.parametrize("listen", ["127.0.0.1", "127.0.0.1:70000", "[::1", "127.0.0.1:x"])
 def test_invalid_address_is_named(listen: str) -> None:
-    with pytest.raises(UsageError, match="--listen: "):
+    """By the key of the configuration."""
+    with pytest.raises(ConfigError, match="dashboard.listen: "):
         DashboardServer(None, listen=listen)  # type: ignore[arg-type] # it is not reached
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.config import Bus, Site
+from ccpipe.dashboard.access import EVERYTHING
 from ccpipe.dashboard.views import MAX_LINES, frame, view_of
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.live.feed import LiveFeed
@@ -50,7 +51,7 @@ def read(data: bytes) -> tuple[dict[str, Any], list[float]]:
 def test_overview_names_nodes_once(feed: LiveFeed) -> None:
     """Then only values, until nodes or metrics are added or removed."""
     say(feed, 1000, "load,@n1,type=node value=1", "load,@n2,type=node value=2")
-    view = view_of(feed, '{"view": "overview", "metrics": ["load", "none"]}')
+    view = view_of(feed, '{"view": "overview", "metrics": ["load", "none"]}', EVERYTHING)
     header, numbers = read(view.frame())
     assert header["first"]
     assert header["nodes"] == [["c", "n1"], ["c", "n2"]]
@@ -70,7 +71,7 @@ def test_node_page_has_history_then_new_rows(feed: LiveFeed) -> None:
     """Everything again when a series is added; threads are only part of their sum or mean."""
     say(feed, 1000, "load,@n1,type=node value=1")
     say(feed, 1002, "load,@n1,type=node value=2")
-    view = view_of(feed, '{"view": "node", "cluster": "c", "node": "n1"}')
+    view = view_of(feed, '{"view": "node", "cluster": "c", "node": "n1"}', EVERYTHING)
     header, numbers = read(view.frame())
     assert (header["series"], header["times"], numbers) == ([["load", ""]], [1000, 1002], [1, 2])
     assert read(view.frame())[0]["times"] == []
@@ -89,7 +90,7 @@ def test_large_job_is_shown_by_extremes(feed: LiveFeed) -> None:
     say(feed, 1000, *[f"cpu_load,@{name},type=node value={n}" for n, name in enumerate(names)])
     start(feed, [*names, "never-heard"])
     query = '{"view": "job", "cluster": "c", "job": 5, "start": 100}'
-    header, numbers = read(view_of(feed, query).frame())
+    header, numbers = read(view_of(feed, query, EVERYTHING).frame())
     assert (header["metrics"], header["nodes"], header["count"]) == (["cpu_load"], None, 35)
     assert numbers == [0, 17, 34]
 
@@ -100,7 +101,7 @@ def test_small_job_has_line_for_each_node(feed: LiveFeed) -> None:
         say(feed, 1000 + 2 * at, *[f"{power},@n{n},type=node value={n}" for n in (1, 2)])
     say(feed, 1004, "cpu_load,@n1,type=node value=8")
     start(feed, ["n1", "n2"])
-    view = view_of(feed, '{"view": "job", "cluster": "c", "job": 5, "start": 100}')
+    view = view_of(feed, '{"view": "job", "cluster": "c", "job": 5, "start": 100}', EVERYTHING)
     header, numbers = read(view.frame())
     assert header["metrics"] == ["cpu_load", "platform_power"]
     assert header["powers"] == ["platform_power"]
@@ -112,7 +113,7 @@ def test_small_job_has_line_for_each_node(feed: LiveFeed) -> None:
 def test_running_jobs_precede_ended_ones(feed: LiveFeed) -> None:
     """And the list is sent only when it has changed."""
     start(feed, ["n1"])
-    view = view_of(feed, '{"view": "jobs"}')
+    view = view_of(feed, '{"view": "jobs"}', EVERYTHING)
     assert [job["id"] for job in read(view.frame())[0]["jobs"]] == [5]
     assert "jobs" not in read(view.frame())[0]
 

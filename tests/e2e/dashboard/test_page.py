@@ -9,8 +9,9 @@ import pytest
 
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.sink import NatsSink
-from ccpipe.config import Site
+from ccpipe.config import DashboardOptions, Site
 from ccpipe.dashboard.server import DashboardServer
+from ccpipe.dashboard.sign_in import SignIn
 from ccpipe.formats.lineprotocol import encode, to_lines
 from ccpipe.live.feed import LiveFeed
 from ccpipe.message import Message, event, log, metric
@@ -307,10 +308,12 @@ async def test_page_reconnects_to_restarted_dashboard(busy: Served, page: Page) 
 
 async def test_page_requires_token(site: Site, page: Page, tmp_path: Path) -> None:
     """Typed, or in the URL, from which it is removed."""
-    word = "open-sesame"
+    file = tmp_path / "tokens"
+    file.write_text("open-sesame")
+    sign_in = SignIn(DashboardOptions(token_file=str(file)))
     async with (
         LiveFeed(site, Telemetry(), name="dashboard") as feed,
-        DashboardServer(feed, listen="127.0.0.1:0", token=word) as server,
+        DashboardServer(feed, listen="127.0.0.1:0", sign_in=sign_in) as server,
     ):
         await page.open(server.url)
         await page.until("!!document.querySelector('input[type=password]')")

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gzip
 import hashlib
 import importlib.resources
 import logging
@@ -73,6 +74,8 @@ class File:
     """One file of the page, in memory."""
 
     body: bytes
+    compressed: bytes
+    """The body as gzip."""
     type: str
     tag: str
 
@@ -87,7 +90,9 @@ def page_files() -> dict[str, File]:
             if suffix in TYPES:
                 body = each.read_bytes()
                 tag = hashlib.sha256(body).hexdigest()[:16]
-                found[f"{prefix}{each.name}"] = File(body, TYPES[suffix], tag)
+                found[f"{prefix}{each.name}"] = File(
+                    body, gzip.compress(body, mtime=0), TYPES[suffix], tag
+                )
     return found
 
 
@@ -124,7 +129,7 @@ class DashboardServer:
     @property
     def url(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}/"
+        return f"http://{host}:{self.port}{self.sign_in.options.base_path}/"
 
     async def __aenter__(self) -> Self:
         """Listen; raises ConfigError if the address is taken."""
@@ -152,12 +157,20 @@ class DashboardServer:
     def application(self) -> web.Application:
         """Return what is served; a handler without a rule is refused."""
         app = web.Application(middlewares=[self._guard], client_max_size=MAX_QUERY)
-        app.router.add_get("/health", self._health)
-        app.router.add_get("/api/about", self._about)
-        app.router.add_post("/api/login", self._login)
-        app.router.add_get("/api/live", self._live)
-        app.router.add_post("/api/history", self._history)
-        app.router.add_get("/{path:.*}", self._file)
+        base = self.sign_in.options.base_path
+        if base:
+            app.router.add_get(base, self._to_page)
+        for prefix in dict.fromkeys((base, "")):  # proxies may remove the prefix
+            app.add_routes(
+                [
+                    web.get(f"{prefix}/health", self._health),
+                    web.get(f"{prefix}/api/about", self._about),
+                    web.post(f"{prefix}/api/login", self._login),
+                    web.get(f"{prefix}/api/live", self._live),
+                    web.post(f"{prefix}/api/history", self._history),
+                    web.get(f"{prefix}/{{path:.*}}", self._file),
+                ]
+            )
         app.on_response_prepare.append(_add_headers)
         return app
 
@@ -166,22 +179,32 @@ class DashboardServer:
         """Refuse whom the handler's rule does not admit, and requests of foreign pages."""
         try:
             self.sign_in.check(request)
-            if request.match_info.http_exception is not None:
-                return await handler(request)  # neither a handler nor a rule
-            required = role_required_by(request.match_info.handler)
-            if required != Role.PUBLIC:
-                viewer = self._viewer(request)
-                if viewer is None:
-                    return _refused(401, "you are not signed in, or the token is wrong")
-                check_role(viewer, required)
-                set_viewer(viewer)
-            return await handler(request)
+            if not self._is_admitted(request):
+                return _refused(401, "you are not signed in, or the token is wrong")
+            response = await handler(request)
         except ForbiddenError as error:
             return _refused(403, str(error))
         except UsageError as error:
             return _refused(400, str(error))
         except UnavailableError as error:
             return _refused(503, str(error))
+        if isinstance(response, web.Response) and response.content_type == "application/json":
+            response.enable_compression()
+        return response
+
+    def _is_admitted(self, request: web.Request) -> bool:
+        """Apply the handler's rule; return False if the viewer must sign in first."""
+        if request.match_info.http_exception is not None:
+            return True  # there is no such route
+        required = role_required_by(request.match_info.handler)
+        if required == Role.PUBLIC:
+            return True
+        viewer = self._viewer(request)
+        if viewer is None:
+            return False
+        check_role(viewer, required)
+        set_viewer(viewer)
+        return True
 
     def _viewer(self, request: web.Request) -> Viewer | None:
         return self.sign_in.viewer(request, self._cookie())
@@ -199,8 +222,9 @@ class DashboardServer:
             return _refused(401, "the token is wrong")
         response = web.Response(status=204)
         response.set_cookie(
-            self._cookie(), session, httponly=True, samesite="Strict", path="/",
-            max_age=SESSION_SECONDS, secure=self.sign_in.is_secure(request),
+            self._cookie(), session, httponly=True, samesite="Strict",
+            path=f"{self.sign_in.options.base_path}/", max_age=SESSION_SECONDS,
+            secure=self.sign_in.is_secure(request),
         )  # fmt: skip
         return response
 
@@ -222,16 +246,25 @@ class DashboardServer:
         )
 
     @public
+    async def _to_page(self, _: web.Request) -> web.Response:
+        """Add the slash without which the page's relative links would be others."""
+        base = self.sign_in.options.base_path
+        return web.Response(status=308, headers={"Location": f"{base}/"})
+
+    @public
     async def _file(self, request: web.Request) -> web.Response:
         file = self._files.get(request.match_info["path"] or "index.html")
         if file is None:
             return _refused(404, "page not found")
-        headers = {"ETag": f'"{file.tag}"', "Cache-Control": "no-cache"}
+        headers = {
+            "ETag": f'W/"{file.tag}"', "Cache-Control": "no-cache", "Vary": "Accept-Encoding",
+        }  # fmt: skip
         if request.headers.get("If-None-Match") == headers["ETag"]:
             return web.Response(status=304, headers=headers)
-        return web.Response(
-            body=file.body, content_type=file.type, charset="utf-8", headers=headers
-        )
+        body = file.body
+        if "gzip" in request.headers.get("Accept-Encoding", ""):
+            body, headers["Content-Encoding"] = file.compressed, "gzip"
+        return web.Response(body=body, content_type=file.type, charset="utf-8", headers=headers)
 
     @requires(Role.USER)
     async def _history(self, request: web.Request) -> web.Response:

@@ -29,11 +29,12 @@ const chips = {
   bus: h("span", { class: "chip" }, h("i", { class: "dot" }), h("span", {}, "connecting")),
   nodes: h("span", { class: "chip" }), lines: h("span", { class: "chip" }),
   dead: h("a", { class: "chip warn", href: "#/pipe", hidden: true }),
+  user: h("a", { class: "chip", href: "#/jobs/mine", title: "My jobs", hidden: true }),
 };
 status.append(...Object.values(chips));
 
 function showStatus(state) {
-  setBus(state.connected ? "good" : "bad", state.connected ? "live" : `no broker at ${state.server}`);
+  setBus(state.connected ? "good" : "bad", state.connected ? "live" : `no broker ${state.server}`);
   say(chips.nodes, `${plural(state.nodes, "node")}${state.silent ? `, ${state.silent} silent` : ""}`);
   chips.nodes.classList.toggle("warn", state.silent > 0);
   say(chips.lines, `${count(state.lines)} lines/s`);
@@ -50,6 +51,7 @@ function route() {
   const [name, ...parts] = location.hash.replace(/^#\/?/, "").split("/").map(decode);
   const Page = PAGES[name] ?? OverviewPage;
   page?.close?.();
+  if (about.role !== "admin" && Page === HealthPage) return deny("this is for the role admin");
   page = new Page({ parts, about, ask: (query) => link.ask(query) });
   fill(content, page.element);
   document.title = page.title ? `${page.title} · ccpipe` : "ccpipe";
@@ -59,6 +61,20 @@ function route() {
   });
   link.ask(page.query);
   scrollTo(0, 0);
+}
+
+/** Show why the server refuses what the page asked for. */
+function deny(reason) {
+  page?.close?.();
+  page = null;
+  fill(content, h("section", { class: "card" }, h("h1", {}, "Not permitted"), h("p", {}, reason)));
+}
+
+function showViewer() {
+  const isAdmin = about.role === "admin";
+  navigation[LINKS.findIndex(([name]) => name === "Pipe")].hidden = !isAdmin;
+  chips.user.hidden = !about.user && isAdmin;
+  say(chips.user, about.user ? `${about.user} (${about.role})` : about.role);
 }
 
 function decode(part) {
@@ -100,31 +116,34 @@ function login(reason = "") {
   const field = h("input", { type: "password", autocomplete: "current-password", "aria-label": "Token" });
   const wrong = h("p", { class: "bad" }, reason);
   const send = () => enter(field.value.trim());
-  fill(content, h("section", { class: "card login" }, h("h1", {}, "This dashboard needs its token"),
-    h("p", {}, "It is in the file that was given by --token-file, or in ",
-      h("code", {}, "~/.local/state/ccpipe/dashboard.token"), " of whoever started it."),
+  fill(content, h("section", { class: "card login" }, h("h1", {}, "Sign in with a token"),
+    h("p", {}, "Your administrator has it: in the file of --token-file, or in ",
+      h("code", {}, "~/.local/state/ccpipe/dashboard.token"), " of the user who runs the dashboard."),
     field, h("button", { type: "button", onclick: send }, "Enter"), wrong));
   field.addEventListener("keydown", (event) => event.key === "Enter" && send());
   field.focus();
 }
 
 async function enter(token) {
-  const answer = await fetch("/api/login", { method: "POST", body: token });
+  const answer = await fetch("api/login", { method: "POST", body: token });
   if (answer.ok) start();
-  else login("This is not the token.");
+  else login("This token is not valid.");
 }
 
 async function start() {
-  const answer = await fetch("/api/about");
+  const answer = await fetch("api/about");
   if (answer.status === 401) return login();
+  if (!answer.ok) return deny((await answer.text()).trim());
   about = await answer.json();
+  showViewer();
   link = new Link(
     (header, numbers) => {
       showStatus(header.status);
-      page.frame(header, numbers);
+      page?.frame(header, numbers);
     },
     (open) => open || setBus("bad", "connection lost"),
     login,
+    deny,
   );
   addEventListener("hashchange", route);
   route();
@@ -132,6 +151,6 @@ async function start() {
 
 const brought = /^#token=(.+)$/.exec(location.hash);
 if (brought) {
-  history.replaceState(null, "", "/"); // neither history nor a screenshot keeps it
+  history.replaceState(null, "", location.pathname); // neither history nor a screenshot keeps it
   enter(decode(brought[1]));
 } else start();

@@ -19,7 +19,7 @@ export function spanButtons(about, onchoose) {
 
 /** Fetch series; returns a map from "node\0metric\0part" to times and values. */
 export async function fetchHistory(span) {
-  const answer = await fetch("/api/history", { method: "POST", body: JSON.stringify(span) });
+  const answer = await fetch("api/history", { method: "POST", body: JSON.stringify(span) });
   if (!answer.ok) throw new Error((await answer.text()).trim());
   const { step, series, cut } = await answer.json();
   const count = Math.floor((span.stop - span.start) / step) + 1;

@@ -1,11 +1,15 @@
 // The connection to the server: one WebSocket, on which the page says what it shows.
 
 const MAX_PAUSE = 5000;
+const FORBIDDEN = 4403;
 
 export class Link {
-  /** Call `onframe(header, numbers)` with every frame, `onstate(open)` on changes. */
-  constructor(onframe, onstate, ondenied) {
-    Object.assign(this, { onframe, onstate, ondenied });
+  /**
+   * Call `onframe(header, numbers)` with every frame, `onstate(open)` on changes, `onsignedout()`
+   * when the viewer must sign in again, and `onforbidden(reason)` when a view is refused.
+   */
+  constructor(onframe, onstate, onsignedout, onforbidden) {
+    Object.assign(this, { onframe, onstate, onsignedout, onforbidden });
     this.query = null;
     this.pause = 250;
     this.connect();
@@ -18,8 +22,10 @@ export class Link {
   }
 
   connect() {
-    const scheme = location.protocol === "https:" ? "wss" : "ws";
-    this.socket = new WebSocket(`${scheme}://${location.host}/api/live`);
+    const address = new URL("api/live", document.baseURI); // below a proxy's path, too
+    address.protocol = location.protocol === "https:" ? "wss:" : "ws:";
+    address.hash = "";
+    this.socket = new WebSocket(address);
     this.socket.binaryType = "arraybuffer";
     this.socket.onopen = () => {
       this.pause = 250;
@@ -30,15 +36,21 @@ export class Link {
       const { header, numbers } = read(message.data);
       if (this.query && header.view === this.query.view) this.onframe(header, numbers);
     };
-    this.socket.onclose = () => this.again();
+    this.socket.onclose = ({ code, reason }) => {
+      if (code === FORBIDDEN) {
+        this.query = null; // it would be refused again
+        this.onforbidden(reason);
+      }
+      this.again();
+    };
   }
 
   async again() {
     this.onstate(false);
     try {
-      const answer = await fetch("/api/about");
+      const answer = await fetch("api/about");
       if (answer.status === 401) {
-        this.ondenied();
+        this.onsignedout();
         return;
       }
     } catch {

@@ -47,12 +47,12 @@ export class JobTable {
 }
 
 export class JobsPage {
-  constructor() {
+  constructor({ parts, about }) {
     this.title = "Jobs";
     this.query = { view: "jobs" };
     this.jobs = [];
     this.search = h("input", { type: "search", placeholder: "user, name, node, state …  ( / )",
-      "aria-label": "Filter jobs", oninput: () => this.show() });
+      "aria-label": "Filter jobs", value: parts[0] === "mine" ? about.user : "", oninput: () => this.show() });
     this.table = new JobTable("No jobs yet: their starts and ends come as events.");
     this.shown = h("span", { class: "dim" });
     this.element = h("div", {}, h("h1", { class: "hidden" }, "Jobs"),

@@ -10,7 +10,7 @@ The server refuses a handler without a rule. A rule is a decorator::
 ``@requires(Role.SUPPORT)`` refuses users with status 403; ``@public`` answers anybody. A handler
 that reads the history of nodes calls `Viewer.check_history` before it reads anything, and one that
 shows a single job answers for a job that the viewer may not see as for one that does not exist.
-A `ForbiddenError` becomes status 403. Views have the same rule as an attribute, ``minimum_role``.
+A `AccessError` becomes status 403. Views have the same rule as an attribute, ``minimum_role``.
 """
 
 import enum
@@ -30,7 +30,7 @@ TOLERANCE = 1.0
 H = TypeVar("H", bound=Callable[..., Any])
 
 
-class ForbiddenError(DeniedError):
+class AccessError(DeniedError):
     """The viewer, or the page that sends a request, may not do this."""
 
 
@@ -82,7 +82,7 @@ class Viewer:
     def check_history(
         self, jobs: Iterable[Job], *, cluster: str, nodes: Sequence[str], start: float, stop: float
     ) -> None:
-        """Raise ForbiddenError unless the viewer may see nodes in a time (seconds).
+        """Raise AccessError unless the viewer may see nodes in a time (seconds).
 
         A user may see a node only while one of `jobs` that is his own had it; `jobs` may contain
         jobs of others, which are ignored.
@@ -96,7 +96,7 @@ class Viewer:
             if job.cluster == cluster and job.start and is_within and self.may_see(job):
                 allowed.update(node.hostname for node in job.nodes)
         if not allowed.issuperset(nodes):
-            raise ForbiddenError("only the nodes of your own jobs, from their start to their end")
+            raise AccessError("only the nodes of your own jobs, from their start to their end")
 
 
 _viewer: ContextVar[Viewer] = ContextVar("viewer")
@@ -120,17 +120,17 @@ public = requires(Role.PUBLIC)
 
 
 def role_required_by(handler: object) -> Role:
-    """Return the least role for a handler or a view; raises ForbiddenError if it has no rule."""
+    """Return the least role for a handler or a view; raises AccessError if it has no rule."""
     role = getattr(handler, "minimum_role", None)
     if not isinstance(role, Role):
-        raise ForbiddenError("nobody may see this")
+        raise AccessError("nobody may see this")
     return role
 
 
 def check_role(viewer: Viewer, required: Role) -> None:
-    """Raise ForbiddenError if a viewer has a lower role than required."""
+    """Raise AccessError if a viewer has a lower role than required."""
     if viewer.role < required:
-        raise ForbiddenError(f"this is for the role {required.name.lower()}")
+        raise AccessError(f"this is for the role {required.name.lower()}")
 
 
 def set_viewer(viewer: Viewer) -> None:

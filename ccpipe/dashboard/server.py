@@ -14,7 +14,7 @@ import msgspec
 
 from ccpipe import __version__
 from ccpipe.dashboard.access import (
-    ForbiddenError,
+    AccessError,
     Role,
     Viewer,
     check_role,
@@ -182,7 +182,7 @@ class DashboardServer:
             if not self._is_admitted(request):
                 return _refused(401, "you are not signed in, or the token is wrong")
             response = await handler(request)
-        except ForbiddenError as error:
+        except AccessError as error:
             return _refused(403, str(error))
         except UsageError as error:
             return _refused(400, str(error))
@@ -301,7 +301,7 @@ class DashboardServer:
                     await asyncio.gather(sender, return_exceptions=True)
                 try:
                     view = view_of(self.feed, message.data, current_viewer())
-                except ForbiddenError as error:
+                except AccessError as error:
                     await _close(socket, FORBIDDEN, error)
                     break
                 except UsageError as error:
@@ -326,7 +326,7 @@ class DashboardServer:
                 async with self.feed.ticked:
                     await self.feed.ticked.wait()
             await socket.close(code=SIGNED_OUT)
-        except ForbiddenError as error:
+        except AccessError as error:
             await _close(socket, FORBIDDEN, error)
         except (TimeoutError, ConnectionError):
             await socket.close(code=WSCloseCode.TRY_AGAIN_LATER)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
 from ccpipe.config import DashboardOptions, read_secret, read_text
-from ccpipe.dashboard.access import EVERYTHING, ForbiddenError, Role, Viewer
+from ccpipe.dashboard.access import EVERYTHING, AccessError, Role, Viewer
 from ccpipe.errors import ConfigError
 from ccpipe.listening import is_same_secret
 
@@ -142,16 +142,16 @@ class SignIn:
         return self.tokens is None and not self.options.user_header
 
     def check(self, request: "web.Request") -> None:
-        """Raise ForbiddenError for a request of a foreign page, or one that imitates a proxy."""
+        """Raise AccessError for a request of a foreign page, or one that imitates a proxy."""
         if self.is_open and not is_loopback(_hostname(request.headers.get("Host", ""))):
             # A foreign domain name may resolve to this address.
-            raise ForbiddenError("this dashboard is for this machine only")
+            raise AccessError("this dashboard is for this machine only")
         origin = request.headers.get("Origin")
         if origin is not None and not _is_same_site(origin, self._host(request)):
-            raise ForbiddenError("request of another page")
+            raise AccessError("request of another page")
         for header in filter(None, (self.options.user_header, self.options.groups_header)):
             if header in request.headers and not self._is_proxy(request):
-                raise ForbiddenError(f"{header} is accepted from a trusted proxy only")
+                raise AccessError(f"{header} is accepted from a trusted proxy only")
 
     def viewer(self, request: "web.Request", cookie: str) -> Viewer | None:
         """Return who sends a request that `check` accepts; None if that is unknown."""
@@ -159,7 +159,7 @@ class SignIn:
             return EVERYTHING
         if self.options.user_header and (user := self._single(request, self.options.user_header)):
             if len(user) > MAX_NAME:
-                raise ForbiddenError(f"{self.options.user_header} is longer than {MAX_NAME}")
+                raise AccessError(f"{self.options.user_header} is longer than {MAX_NAME}")
             return Viewer(user, self._role(user, request))
         if self.tokens is None:
             return None
@@ -212,10 +212,10 @@ class SignIn:
         """Return the value of a header; several may be the client's and the proxy's."""
         values = request.headers.getall(header, [])
         if len(values) > 1:
-            raise ForbiddenError(f"{header} occurs {len(values)} times")
+            raise AccessError(f"{header} occurs {len(values)} times")
         value: str = values[0].strip() if values else ""
         if not value.isprintable():
-            raise ForbiddenError(f"{header} contains control characters")
+            raise AccessError(f"{header} contains control characters")
         return value
 
 

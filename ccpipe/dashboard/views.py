@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import msgspec
 
 from ccpipe.dashboard.access import (
-    ForbiddenError,
+    AccessError,
     Role,
     Viewer,
     check_role,
@@ -92,7 +92,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def view_of(feed: LiveFeed, query: str | bytes, viewer: Viewer) -> "PageView[Any]":
-    """Return the view that a page requests; raises UsageError, or ForbiddenError."""
+    """Return the view that a page requests; raises UsageError, or AccessError."""
     try:
         asked = _query.decode(query)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -127,7 +127,7 @@ class PageView(Generic[Q]):
         self._versions = {"layout": -1, "jobs": -1}
 
     def frame(self) -> bytes:
-        """Return the next frame; raises ForbiddenError if the viewer may not see it any more."""
+        """Return the next frame; raises AccessError if the viewer may not see it any more."""
         header, numbers = self._content()
         name = self.query.__struct_config__.tag
         header |= {"view": name, "first": self.first, "status": self.status()}
@@ -242,7 +242,7 @@ class NodePage(RowsView[NodeQuery]):
         jobs = self.visible(self.state.jobs.on(*id_))
         if not self.viewer.sees_all:
             if not jobs:
-                raise ForbiddenError("no job of yours is running on this node")
+                raise AccessError("no job of yours is running on this node")
             self.start = min(job.start for job in jobs) / SECOND
         node = self.state.nodes.nodes.get(id_)
         if node is None or not node.cells:

@@ -7,7 +7,7 @@ import pytest
 
 from ccpipe.config import Site
 from ccpipe.dashboard.access import (
-    ForbiddenError,
+    AccessError,
     Role,
     Viewer,
     check_role,
@@ -65,7 +65,7 @@ def test_every_view_has_rule() -> None:
 def test_view_without_rule_is_refused(feed: LiveFeed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even to an administrator."""
     monkeypatch.setattr(VIEWS[get_args(Query)[0]], "minimum_role", None)
-    with pytest.raises(ForbiddenError, match="nobody"):
+    with pytest.raises(AccessError, match="nobody"):
         view_of(feed, '{"view": "overview"}', ROOT)
     assert PageView.minimum_role is None
 
@@ -130,7 +130,7 @@ def test_user_may_not_query_other_nodes_or_times(
 ) -> None:
     """Nor the time between two own jobs; support and administrators may."""
     query = {"cluster": cluster, "nodes": nodes, "start": start, "stop": stop}
-    with pytest.raises(ForbiddenError, match="your own jobs"):
+    with pytest.raises(AccessError, match="your own jobs"):
         viewer.check_history(JOBS, **query)  # type: ignore[arg-type] # they are of these types
     HELEN.check_history((), **query)  # type: ignore[arg-type]
 
@@ -139,7 +139,7 @@ def test_role_includes_lower_ones() -> None:
     """The error names the role that is needed."""
     check_role(ROOT, Role.SUPPORT)
     check_role(ALICE, Role.USER)
-    with pytest.raises(ForbiddenError, match="role support"):
+    with pytest.raises(AccessError, match="role support"):
         check_role(ALICE, Role.SUPPORT)
 
 

@@ -86,7 +86,7 @@ SUBSCRIBE = """
     h3.control.put                      -       NOV
     fritz.>                             -       -
     >                                   -       -
-    *.metrics                           -       BV
+    *.metrics                           V       BV
     _INBOX.>                            -       -
     _INBOX.*.>                          -       -
     _INBOX.somebody.>                   -       -

@@ -237,8 +237,9 @@ def permissions(user: User, cluster: str, domains: Sequence[str] = ()) -> dict[s
         }
     return {
         "publish": {"deny": ">"},
+        # The dashboard and `ccpipe top` subscribe to all clusters; this account has one.
         # `ccpipe tail` subscribes to control requests too; none reach this account.
-        "subscribe": [*heard, f"{cluster}.control.*", f"{cluster}.dead"],
+        "subscribe": [*(f"*.{subject}" for subject in (*HEARD, "dead")), f"{cluster}.control.*"],
     }
 
 

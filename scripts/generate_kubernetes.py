@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write bridges/kubernetes/bridges/*.yaml: a Deployment and its ConfigMap for each recipe.
+"""Write bridges/kubernetes: a Deployment and its ConfigMap for each recipe, and the dashboard.
 
     scripts/generate_kubernetes.py [DIRECTORY]  # a test compares the files
 
@@ -9,7 +9,7 @@ The table BRIDGES has the differences between bridges.
 import hashlib
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 DIRECTORY = ROOT / "bridges/kubernetes"
 
 TELEMETRY_PORT = 9400
+DASHBOARD_PORT = 8770
 NATS_PORT = 4222
 USER = 10001
 """The user of the image."""
@@ -72,63 +73,136 @@ def objects(name: str, bridge: Bridge) -> list[dict[str, Any]]:
     """Return the objects of one bridge."""
     recipe = (ROOT / f"bridges/{name}.toml").read_text()
     digest = hashlib.sha256(recipe.encode()).hexdigest()[:16]
+    component = f"bridge-{name}"
+    # Where a translator must see all messages, or a volume is for one, no two run side by side.
+    strategy = "RollingUpdate" if bridge.scales else "Recreate"
+    # A recipe that is changed is a new pod.
+    annotations = {"ccpipe/recipe": digest, **_scraped()}
+    pod = _pod(_bridge_container(name, bridge), _volumes(name, bridge))
+    ports = [bridge.port] if bridge.port else []
     made = [
-        _object("v1", "ConfigMap", f"recipe-{name}", name, data={f"{name}.toml": recipe}),
-        _deployment(name, bridge, digest),
-        _network_policy(name, bridge),
+        _object("v1", "ConfigMap", f"recipe-{name}", component, data={f"{name}.toml": recipe}),
+        _deployment(component, pod, strategy, annotations),
+        _network_policy(component, TELEMETRY_PORT, ports),
     ]
     if bridge.volume:
         claim = {
             "accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": "10Gi"}},
         }
-        made.append(_object("v1", "PersistentVolumeClaim", f"bridge-{name}", name, spec=claim))
+        made.append(_object("v1", "PersistentVolumeClaim", component, component, spec=claim))
     return made
 
 
-def _labels(name: str) -> dict[str, str]:
-    return {"app.kubernetes.io/name": "ccpipe", "app.kubernetes.io/component": f"bridge-{name}"}
+def dashboard() -> list[dict[str, Any]]:
+    """Return the objects of the dashboard, which reads the bus as a viewer."""
+    service = {
+        "selector": _labels("dashboard"),
+        "ports": [{"name": "http", "port": 80, "targetPort": "http"}],
+    }
+    pod = _pod(_dashboard_container(), _dashboard_volumes())
+    return [
+        _deployment("dashboard", pod, "RollingUpdate", {}),
+        _object("v1", "Service", "dashboard", "dashboard", spec=service),
+        _network_policy("dashboard", DASHBOARD_PORT, []),
+    ]
 
 
-def _object(api: str, kind: str, name: str, bridge: str, **rest: Any) -> dict[str, Any]:
-    metadata = {"name": name, "labels": _labels(bridge)}
+def _dashboard_container() -> dict[str, Any]:
+    environ = {
+        "CCPIPE_BUS__NKEY_FILE": "/etc/ccpipe/keys/viewer.nk",
+        "CCPIPE_BUS__JETSTREAM": "false",  # a viewer may not read streams
+        "CCPIPE_DASHBOARD__LISTEN": f"0.0.0.0:{DASHBOARD_PORT}",
+        "CCPIPE_DASHBOARD__TOKEN_FILE": "/etc/ccpipe/dashboard/tokens",
+        "XDG_STATE_HOME": "/tmp",  # noqa: S108 - an emptyDir of its own
+    }
+    return {
+        "name": "dashboard",
+        "image": "ccpipe",
+        "args": ["dashboard"],
+        "env": [{"name": key, "value": value} for key, value in environ.items()],
+        "ports": [{"name": "http", "containerPort": DASHBOARD_PORT}],
+        "startupProbe": _probe("/health", "http", failureThreshold=30, periodSeconds=2),
+        "livenessProbe": _probe("/health", "http", failureThreshold=3, periodSeconds=20),
+        "readinessProbe": _probe("/health", "http", failureThreshold=3, periodSeconds=10),
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "256Mi"},
+            "limits": {"memory": "1Gi"},
+        },
+        "securityContext": _restricted(),
+        "volumeMounts": [
+            {
+                "name": "site", "mountPath": "/etc/ccpipe/ccpipe.toml", "subPath": "ccpipe.toml",
+                "readOnly": True,
+            },
+            {"name": "keys", "mountPath": "/etc/ccpipe/keys", "readOnly": True},
+            {"name": "tokens", "mountPath": "/etc/ccpipe/dashboard", "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+        ],
+    }  # fmt: skip
+
+
+def _dashboard_volumes() -> list[dict[str, Any]]:
+    return [
+        {"name": "site", "configMap": {"name": "ccpipe-site"}},
+        {"name": "keys", "secret": {"secretName": "ccpipe-viewer-key", "defaultMode": 0o440}},
+        {"name": "tokens", "secret": {"secretName": "ccpipe-dashboard", "defaultMode": 0o440}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
+    ]
+
+
+def _restricted() -> dict[str, Any]:
+    """Return what the Pod Security level `restricted` requires of a container."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def _labels(component: str) -> dict[str, str]:
+    return {"app.kubernetes.io/name": "ccpipe", "app.kubernetes.io/component": component}
+
+
+def _object(api: str, kind: str, name: str, component: str, **rest: Any) -> dict[str, Any]:
+    metadata = {"name": name, "labels": _labels(component)}
     return {"apiVersion": api, "kind": kind, "metadata": metadata, **rest}
 
 
-def _deployment(name: str, bridge: Bridge, digest: str) -> dict[str, Any]:
-    # Where a translator must see all messages, or a volume is for one, no two run side by side.
-    strategy = {"type": "RollingUpdate" if bridge.scales else "Recreate"}
+def _deployment(
+    component: str, pod: dict[str, Any], strategy: str, annotations: Mapping[str, str]
+) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"labels": _labels(component)}
+    if annotations:
+        metadata["annotations"] = dict(annotations)
     spec = {
         "replicas": 1,
-        "strategy": strategy,
-        "selector": {"matchLabels": _labels(name)},
-        "template": {
-            "metadata": {
-                "labels": _labels(name),
-                # A recipe that is changed is a new pod.
-                "annotations": {"ccpipe/recipe": digest, **_scraped()},
-            },
-            "spec": {
-                "automountServiceAccountToken": False,
-                "enableServiceLinks": False,
-                "terminationGracePeriodSeconds": 60,
-                "securityContext": {
-                    "runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER, "fsGroup": USER,
-                    "seccompProfile": {"type": "RuntimeDefault"},
-                },
-                "containers": [_container(name, bridge)],
-                "volumes": _volumes(name, bridge),
-            },
+        "strategy": {"type": strategy},
+        "selector": {"matchLabels": _labels(component)},
+        "template": {"metadata": metadata, "spec": pod},
+    }
+    return _object("apps/v1", "Deployment", component, component, spec=spec)
+
+
+def _pod(container: dict[str, Any], volumes: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 60,
+        "securityContext": {
+            "runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER, "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
         },
+        "containers": [container],
+        "volumes": volumes,
     }  # fmt: skip
-    return _object("apps/v1", "Deployment", f"bridge-{name}", name, spec=spec)
 
 
 def _scraped() -> dict[str, str]:
     return {"prometheus.io/scrape": "true", "prometheus.io/port": f"{TELEMETRY_PORT}"}
 
 
-def _container(name: str, bridge: Bridge) -> dict[str, Any]:
+def _bridge_container(name: str, bridge: Bridge) -> dict[str, Any]:
     environ = {
         "CCPIPE_BUS__NKEY_FILE": "/etc/ccpipe/keys/bridge.nk",
         "CCPIPE_TELEMETRY__LISTEN": f"0.0.0.0:{TELEMETRY_PORT}",
@@ -153,24 +227,20 @@ def _container(name: str, bridge: Bridge) -> dict[str, Any]:
         "args": ["bridge", f"/etc/ccpipe/bridges/{name}.toml"],
         "env": [{"name": key, "value": value} for key, value in environ.items()],
         "ports": [{"name": "telemetry", "containerPort": TELEMETRY_PORT}],
-        "startupProbe": _probe("/health", failureThreshold=30, periodSeconds=2),
-        "livenessProbe": _probe("/health", failureThreshold=3, periodSeconds=20),
-        "readinessProbe": _probe("/ready", failureThreshold=3, periodSeconds=10),
+        "startupProbe": _probe("/health", "telemetry", failureThreshold=30, periodSeconds=2),
+        "livenessProbe": _probe("/health", "telemetry", failureThreshold=3, periodSeconds=20),
+        "readinessProbe": _probe("/ready", "telemetry", failureThreshold=3, periodSeconds=10),
         "resources": {
             "requests": {"cpu": "100m", "memory": "256Mi"},
             "limits": {"memory": "1Gi"},
         },
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": _restricted(),
         "volumeMounts": mounts,
     }
 
 
-def _probe(path: str, **often: int) -> dict[str, Any]:
-    return {"httpGet": {"path": path, "port": "telemetry"}, "timeoutSeconds": 3, **often}
+def _probe(path: str, port: str, **often: int) -> dict[str, Any]:
+    return {"httpGet": {"path": path, "port": port}, "timeoutSeconds": 3, **often}
 
 
 def _volumes(name: str, bridge: Bridge) -> list[dict[str, Any]]:
@@ -190,22 +260,21 @@ def _volumes(name: str, bridge: Bridge) -> list[dict[str, Any]]:
     return volumes
 
 
-def _network_policy(name: str, bridge: Bridge) -> dict[str, Any]:
-    """It answers probes and Prometheus, and reaches names, the broker and its store."""
+def _network_policy(component: str, port: int, stores: Sequence[int]) -> dict[str, Any]:
+    """It answers on its port, and reaches names, the broker and its stores."""
     broker = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "nats"}}}
     egress: list[dict[str, Any]] = [
         {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]},
         {"to": [broker], "ports": [{"port": NATS_PORT, "protocol": "TCP"}]},
     ]
-    if bridge.port:
-        egress.append({"ports": [{"port": bridge.port, "protocol": "TCP"}]})
+    egress += [{"ports": [{"port": store, "protocol": "TCP"}]} for store in stores]
     spec = {
-        "podSelector": {"matchLabels": _labels(name)},
+        "podSelector": {"matchLabels": _labels(component)},
         "policyTypes": ["Ingress", "Egress"],
-        "ingress": [{"ports": [{"port": TELEMETRY_PORT, "protocol": "TCP"}]}],
+        "ingress": [{"ports": [{"port": port, "protocol": "TCP"}]}],
         "egress": egress,
     }
-    return _object("networking.k8s.io/v1", "NetworkPolicy", f"bridge-{name}", name, spec=spec)
+    return _object("networking.k8s.io/v1", "NetworkPolicy", component, component, spec=spec)
 
 
 def scaled(name: str) -> dict[str, Any]:
@@ -226,7 +295,8 @@ def scaled(name: str) -> dict[str, Any]:
         "cooldownPeriod": 300,
         "triggers": [{"type": "nats-jetstream", "metadata": trigger}],
     }
-    return _object("keda.sh/v1alpha1", "ScaledObject", f"bridge-{name}", name, spec=spec)
+    component = f"bridge-{name}"
+    return _object("keda.sh/v1alpha1", "ScaledObject", component, component, spec=spec)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -253,5 +323,6 @@ if __name__ == "__main__":
     directory = Path(sys.argv[1]) if sys.argv[1:] else DIRECTORY
     for name, each in BRIDGES.items():
         (directory / "bridges" / f"{name}.yaml").write_text(_yaml(objects(name, each)))
+    (directory / "dashboard.yaml").write_text(_yaml(dashboard()))
     scaling = [scaled(name) for name, bridge in BRIDGES.items() if bridge.scales]
     (directory / "autoscaling.yaml").write_text(_yaml(scaling))

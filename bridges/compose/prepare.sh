@@ -26,7 +26,7 @@ for store in nats publisher victoriametrics grafana \
     mkdir -p "deploy/data/$store"
 done
 mkdir -p deploy/secrets
-for secret in grafana_password postgres_password influxdb_password influxdb_token; do
+for secret in dashboard_tokens grafana_password postgres_password influxdb_password influxdb_token; do
     [ -s "deploy/secrets/$secret" ] ||
         od -An -N24 -tx1 /dev/urandom | tr -d ' \n' >"deploy/secrets/$secret"
 done
@@ -54,4 +54,4 @@ fi
 if [ "$(id -u)" = 0 ]; then
     chown -R "$uid:$gid" deploy
 fi
-echo "next: docker compose up --detach; the password of Grafana's admin is in deploy/secrets" >&2
+echo "next: docker compose up --detach; the token of the dashboard and the password of Grafana's admin are in deploy/secrets" >&2

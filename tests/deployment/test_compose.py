@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from ccpipe.bus.nats.server import server_program
@@ -154,6 +155,48 @@ async def test_bridges_are_authorized_and_know_every_setting(
     assert "0 dead letters" in done.err
 
 
+async def test_dashboard_is_viewer_with_token(
+    prepared: Prepared, broker: str, tmp_path: Path
+) -> None:
+    """It subscribes by its own key, answers its health check, and needs the token of prepare.sh."""
+    port = free_port()
+    environ = prepared.environ(
+        "dashboard", **{"nats:4222": broker, "0.0.0.0:8770": f"0.0.0.0:{port}"}
+    )
+    log = tmp_path / "dashboard.log"
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            command(*prepared.command("dashboard")), env=environment(**environ), stderr=file
+        )
+    try:
+        await until_listening(port, process, log)
+        token = prepared.path("deploy/secrets/dashboard_tokens").read_text()
+        about = f"http://127.0.0.1:{port}/api/about"
+        async with aiohttp.ClientSession() as session:
+            async with session.get(about) as answer:
+                assert answer.status == 401
+            headers = {"Authorization": f"Bearer {token}"}
+            async with session.get(about, headers=headers) as answer:
+                assert (await answer.json())["role"] == "admin"
+            async with session.ws_connect(
+                f"http://127.0.0.1:{port}/api/live", headers=headers
+            ) as socket:
+                await socket.send_str('{"view": "overview"}')
+
+                async def is_connected() -> bool:
+                    return b'"connected":true' in (await socket.receive_bytes(timeout=30))
+
+                while not await is_connected():
+                    pass
+    finally:
+        process.terminate()
+        assert process.wait() == 0
+    assert "ERROR" not in log.read_text()
+    assert "WARNING" not in log.read_text()
+    [published] = SERVICES["dashboard"]["ports"]
+    assert published.startswith("127.0.0.1:")
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[VictoriaMetrics]:
     flags = [
@@ -227,4 +270,4 @@ def test_image_has_extras_of_its_recipes() -> None:
         for extras in re.findall(r"ccpipe\[([\w,]+)\]", (ROOT / recipe.lstrip("/")).read_text())
         for extra in extras.split(",")
     }
-    assert needed | {"nkeys"} <= set(installed.split(","))
+    assert needed | {"dashboard", "nkeys", "nvidia"} <= set(installed.split(","))

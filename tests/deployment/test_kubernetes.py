@@ -18,6 +18,9 @@ import yaml
 from ccpipe.bus.nats.server import server_program
 from ccpipe.cli.bridge import recipe_parts
 from ccpipe.config import Recipe, Site, load, read_toml
+from ccpipe.dashboard.server import DashboardServer
+from ccpipe.dashboard.sign_in import SignIn, is_loopback
+from ccpipe.live.feed import LiveFeed
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import ccpipe
 from tests.paths import ROOT
@@ -33,7 +36,15 @@ OBJECTS: list[dict[str, Any]] = [
     for each in yaml.load_all(path.read_text(), yaml.CSafeLoader)
 ]
 WORKLOADS = [each for each in OBJECTS if each["kind"] in ("Deployment", "DaemonSet")]
-SECRETS = {"ccpipe-bridge-key", "ccpipe-node-keys", "ccpipe-stores"}
+BRIDGES = [
+    each
+    for each in WORKLOADS
+    if each["kind"] == "Deployment" and each["metadata"]["name"].startswith("bridge-")
+]
+SECRETS = {
+    "ccpipe-bridge-key", "ccpipe-dashboard", "ccpipe-node-keys", "ccpipe-stores",
+    "ccpipe-viewer-key",
+}  # fmt: skip
 """Objects that users create as in docs/operations/kubernetes.md."""
 
 
@@ -78,9 +89,12 @@ def test_pods_are_hardened_and_their_references_exist(each: dict[str, Any]) -> N
     }
     assert container["resources"]["limits"]["memory"]
     probes = {key: container[key]["httpGet"]["path"] for key in container if key.endswith("Probe")}
+    ready = "/health" if container["name"] == "dashboard" else "/ready"
     assert probes == {
-        "startupProbe": "/health", "livenessProbe": "/health", "readinessProbe": "/ready"
+        "startupProbe": "/health", "livenessProbe": "/health", "readinessProbe": ready
     }  # fmt: skip
+    ports = {port["name"] for port in container["ports"]}
+    assert {probe["httpGet"]["port"] for key, probe in container.items() if "Probe" in key} <= ports
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert {mount["name"] for mount in container["volumeMounts"]} == set(volumes)
     for volume in volumes.values():
@@ -121,7 +135,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("each", [e for e in WORKLOADS if e["kind"] == "Deployment"], ids=called)
+@pytest.mark.parametrize("each", BRIDGES, ids=called)
 def test_bridges_know_every_setting(
     each: dict[str, Any], keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +169,44 @@ def test_bridges_know_every_setting(
     source, _, sink = recipe_parts(loaded, local, Telemetry())
     assert source
     assert sink
+
+
+def test_dashboard_is_viewer_with_access_control(keys: Path, tmp_path: Path) -> None:
+    """It has the key of a viewer, and the Service reaches its port."""
+    deployment = named("Deployment", "dashboard")
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["dashboard"]
+    (tmp_path / "tokens").write_text("token user alice\n")
+    environ = {row["name"]: row["value"] for row in container["env"]}
+    for place, here in (
+        ("/etc/ccpipe/keys", f"{keys}/nkeys/viewer"),
+        ("/etc/ccpipe/dashboard", str(tmp_path)),
+    ):
+        environ = {key: value.replace(place, here) for key, value in environ.items()}
+    site = load(DIRECTORY / "ccpipe.toml", Site, environ=environ)
+    sign_in = SignIn(site.dashboard)
+    feed = LiveFeed(site, Telemetry(), name="dashboard")
+    server = DashboardServer(feed, sign_in=sign_in)
+    assert not sign_in.is_open
+    assert not is_loopback(server.host)
+    [port] = container["ports"]
+    assert port["containerPort"] == server.port
+    service = named("Service", "dashboard")["spec"]
+    assert service["selector"] == deployment["spec"]["selector"]["matchLabels"]
+    assert service["ports"][0]["targetPort"] == port["name"]
+    policy = named("NetworkPolicy", "dashboard")["spec"]
+    assert policy["ingress"] == [{"ports": [{"port": server.port, "protocol": "TCP"}]}]
+
+
+@pytest.mark.parametrize("each", [e for e in WORKLOADS if e["kind"] == "Deployment"], ids=called)
+def test_deployments_meet_restricted_pod_security(each: dict[str, Any]) -> None:
+    """As the Pod Security Standards define that level."""
+    pod = each["spec"]["template"]["spec"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod["securityContext"]["runAsUser"] > 0
+    assert not pod.keys() & {"hostNetwork", "hostPID", "hostIPC"}
+    kinds = {kind for volume in pod["volumes"] for kind in volume} - {"name"}
+    assert kinds <= {"configMap", "secret", "emptyDir", "persistentVolumeClaim"}
 
 
 def test_publishers_know_every_setting() -> None:

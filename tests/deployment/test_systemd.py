@@ -43,11 +43,14 @@ def test_units_are_hardened(unit: Path) -> None:
 def test_units_name_known_settings_of_ccpipe(path: Path) -> None:
     """Every variable of ours, active or in a comment, sets a key of the configuration."""
     text = path.read_text()
-    assert (ROOT / "docs/node/publisher.md").read_text().count(path.name)
+    pages = ("docs/node/publisher.md", "docs/operations/dashboard.md")
+    assert any(path.name in (ROOT / page).read_text() for page in pages)
     given = dict(re.findall(r"^#?Environment=(CCPIPE_\w+)=(.+)$", text, re.MULTILINE))
     given.pop("CCPIPE_CONFIG")
     loaded = load(None, Site, environ={**given, "CCPIPE_BUS__USER": "node"})
     assert Path(loaded.bus.password_file).name == "nats-password"
+    has_dashboard = path.stem == "ccpipe-dashboard"
+    assert bool(loaded.dashboard.token_file and loaded.dashboard.proxy_secret_file) == has_dashboard
 
 
 def test_units_with_common_directory_have_same_user() -> None:

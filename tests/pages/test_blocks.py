@@ -37,6 +37,7 @@ ELSEWHERE = {
     "docs/node/processing.md": "test_processing_page",
     "docs/guide/python.md": "test_python_page",
     "docs/guide/tutorial.md": "test_tutorial",
+    "docs/operations/dashboard.md": "test_dashboard_page",
     "docs/reference/wire.md": "test_wire_page",
 }
 """Pages with tests of their own."""

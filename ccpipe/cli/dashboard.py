@@ -12,7 +12,7 @@ import msgspec
 from ccpipe.atomic_file import write_private
 from ccpipe.cli.console.options import ExitAfter, SiteOptions, seconds
 from ccpipe.config import read_secret, state_directory
-from ccpipe.errors import UsageError
+from ccpipe.errors import ConfigError, UsageError
 from ccpipe.process.signals import stop_signals
 from ccpipe.telemetry import Telemetry
 
@@ -93,9 +93,9 @@ def _flags(listen: str | None, token_file: Path | None, base_path: str | None) -
     flags: dict[str, str] = {}
     if listen is not None:
         try:
-            read_address(listen)
-        except ValueError as error:
-            raise UsageError(f"--listen: {error}") from None
+            read_address("--listen", listen)
+        except ConfigError as error:
+            raise UsageError(str(error)) from None
         flags["dashboard.listen"] = listen
     if token_file is not None:
         Tokens("--token-file", str(token_file))
@@ -110,7 +110,7 @@ def _sign_in(options: "DashboardOptions") -> "tuple[SignIn, str]":
     from ccpipe.dashboard.sign_in import SignIn, is_loopback, read_address
 
     sign_in = SignIn(options)
-    if not sign_in.is_open or is_loopback(read_address(options.listen)[0]):
+    if not sign_in.is_open or is_loopback(read_address("dashboard.listen", options.listen)[0]):
         return sign_in, ""
     path = _generated_token()
     token = read_secret("token", str(path))

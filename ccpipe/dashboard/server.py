@@ -112,10 +112,8 @@ class DashboardServer:
         Other machines may be listened to only with access control.
         """
         self.sign_in = sign_in or SignIn()
-        try:
-            self.host, self.port = read_address(listen or self.sign_in.options.listen)
-        except ValueError as error:
-            raise ConfigError(f"dashboard.listen: {error}") from None
+        address = listen or self.sign_in.options.listen
+        self.host, self.port = read_address("dashboard.listen", address)
         if self.sign_in.is_open and not is_loopback(self.host):
             raise ConfigError(
                 f"the dashboard needs a token or a proxy's user header to listen on {self.host}"

@@ -231,15 +231,18 @@ def _is_same_site(origin: str, host: str) -> bool:
     return bool(page.hostname) and page.hostname == here.hostname and same_port
 
 
-def read_address(text: str) -> tuple[str, int]:
-    """Read ``host:port``; without a host it is this machine only. Raises ValueError."""
+def read_address(option: str, text: str) -> tuple[str, int]:
+    """Read ``host:port``; without a host it is this machine only.
+
+    Raises ConfigError naming the option.
+    """
     try:
         parts = urlsplit(f"//{text}")
         port = parts.port
     except ValueError as error:
-        raise ValueError(f"{text!r}: {error}") from None
+        raise ConfigError(f"{option}: {text!r}: {error}") from None
     if port is None:
-        raise ValueError(f"expected HOST:PORT, got {text!r}")
+        raise ConfigError(f"{option}: expected HOST:PORT, got {text!r}")
     return parts.hostname or "127.0.0.1", port
 
 

@@ -60,6 +60,22 @@ async def test_dashboard_requires_generated_token_from_other_hosts(
     await end(process)
 
 
+async def test_dashboard_reads_configuration(nats_server: NatsServer, tmp_path: Path) -> None:
+    """Address, path and tokens are in the table [dashboard]."""
+    tokens, config = tmp_path / "tokens", tmp_path / "ccpipe.toml"
+    tokens.write_text("secret user alice\n")
+    config.write_text(
+        f'[bus]\nservers = ["{nats_server.url}"]\n[dashboard]\nlisten = "127.0.0.1:0"\n'
+        f'base_path = "/site"\ntoken_file = "{tokens}"\n'
+    )
+    process, page = await started("--config", str(config))
+    assert page.endswith("/site/")
+    port = page.removesuffix("/site/")
+    assert (await fetch(port, "/site/health"))[0] == 200
+    assert (await fetch(port, "/site/api/about"))[0] == 401
+    await end(process)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
@@ -67,6 +83,8 @@ async def test_dashboard_requires_generated_token_from_other_hosts(
         (["--token-file", "/nonexistent"], 78, "--token-file: /nonexistent"),
         (["--parquet-dir", "/etc/hostname"], 64, "is not a directory"),
         (["--for", "soon"], 64, "--for"),
+        (["--base-path", "ccpipe"], 78, "base_path: expected a path such as /ccpipe: 'ccpipe'"),
+        (["--base-path", "/../x"], 78, "base_path: contains . or .."),
     ],
 )
 def test_dashboard_rejects_wrong_options(arguments: list[str], code: int, expected: str) -> None:
@@ -75,3 +93,43 @@ def test_dashboard_rejects_wrong_options(arguments: list[str], code: int, expect
     assert done.code == code, done.err
     assert expected in done.err
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "expected"),
+    [
+        ("user_header", "X-Forwarded-User", "user_header: needs trusted_proxies or proxy_secret"),
+        ("groups_header", "X-Groups", "groups_header: needs user_header"),
+        ("trusted_proxies", "10.0.0.1/8", "trusted_proxies: 10.0.0.1/8 has host bits set"),
+        ("proxy_secret_file", "/nonexistent", "dashboard.proxy_secret_file: /nonexistent"),
+        ("token_file", "/nonexistent", "dashboard.token_file: /nonexistent"),
+        ("listen", "nowhere", "dashboard.listen: expected HOST:PORT, got 'nowhere'"),
+        ("admin", "alice", "unknown key"),
+    ],
+)
+def test_dashboard_rejects_wrong_configuration(setting: str, value: str, expected: str) -> None:
+    """The message names the key."""
+    environ = {f"CCPIPE_DASHBOARD__{setting.upper()}": value}
+    done = ccpipe("dashboard", stdin=b"", **environ)
+    assert done.code == 78, done.err
+    assert expected in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("secret user", "line 2: expected: token role user"),
+        ("secret root alice", "line 2: not a role: 'root' (one of user, support, admin)"),
+        ("a b c d", "line 2: expected: token role user"),
+        ("first", "line 2: the token is in another line, too"),
+    ],
+)
+def test_dashboard_names_wrong_line_of_token_file(tmp_path: Path, line: str, expected: str) -> None:
+    """A token is never printed."""
+    file = tmp_path / "tokens"
+    file.write_text(f"first\n{line}\n")
+    done = ccpipe("dashboard", "--token-file", file)
+    assert done.code == 78, done.err
+    assert f"--token-file: {file}: {expected}" in done.err
+    assert "secret" not in done.err

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from ccpipe.jobs import Job
+from ccpipe.jobs import Job, RunKey
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,10 +14,17 @@ Column: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 MAX_POINTS = 400
 """Default number of intervals that a time range is divided into, at most."""
 
+LONGEST_JOB = 8 * 86400
+"""Seconds before and after a time in which the start and the stop of a job of that time are read;
+of a job that runs for longer, either may be missing."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class MetricQuery:
-    """The nodes, the metrics and the time to read. Times are seconds since the epoch."""
+    """The nodes, the metrics and the time to read, from `start` until before `stop`.
+
+    Times are seconds since the epoch.
+    """
 
     cluster: str
     nodes: Sequence[str]
@@ -31,6 +38,8 @@ class MetricQuery:
     """Combine the nodes: one curve for each metric with their minimum, mean and maximum."""
     hwthreads: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """The hardware threads of a node that count for metrics measured for each; all if missing."""
+    accelerators: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The accelerators of a node that count, likewise."""
     max_points: int = MAX_POINTS
 
 
@@ -48,6 +57,8 @@ class MetricCurve:
     minimum: "Column | None" = None
     """Over the nodes, as ``maximum``; None for the curve of one node."""
     maximum: "Column | None" = None
+    is_restricted: bool = False
+    """Whether only the hardware threads or accelerators of the query are in it."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +68,7 @@ class MetricCurves:
     times: Column
     """Starts of intervals, all `step` apart."""
     step: float
-    """Seconds; at least the interval at which the metrics were measured."""
+    """Seconds; at least the interval of the metric that was measured most often."""
     curves: Sequence[MetricCurve]
     is_truncated: bool = False
     """Whether the store had more than it may return at once."""
@@ -79,9 +90,10 @@ class MetricStatistics:
 class History(Protocol):
     """A store that can be queried.
 
-    The value of a whole node is what it sent itself, else the sum of its parts, or their mean for
-    metrics that cannot be added (``Metric.is_averaged``). Gaps of up to two measuring intervals are
-    filled; a longer gap is NaN.
+    The value of a whole node is what it sent itself, else the sum of its parts at each time, or
+    their mean for metrics that cannot be added (``Metric.is_averaged``). Of a node whose hardware
+    threads or accelerators are restricted, values measured for each of them precede its own. Gaps
+    of up to two measuring intervals are filled; a longer gap is NaN.
 
     Methods raise UsageError for a query that cannot be answered, and UnavailableError if the store
     does not answer in time.
@@ -96,8 +108,12 @@ class History(Protocol):
     async def jobs(self, cluster: str, start: float, stop: float) -> Sequence[Job]:
         """Return the runs of jobs that overlap a time, as their events describe them.
 
-        Raises UsageError for a store of metrics only.
+        Events are read from ``LONGEST_JOB`` before `start` to as long after `stop`. Raises
+        UsageError for a store of metrics only.
         """
+
+    async def job(self, key: RunKey) -> Job | None:
+        """Return one run of a job; None without its start. Raises as ``jobs()`` does."""
 
     async def close(self) -> None:
         """Close connections."""

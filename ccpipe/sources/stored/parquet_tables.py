@@ -97,14 +97,20 @@ def tables(directory: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 def _make_tables(connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
     files = {str(path) for path in directory.glob("cluster=*/date=*/*.parquet")}
-    joined = sorted(path for path in files if path.endswith("-joined.parquet"))
     if not files:
         raise MissingInputError(f"{directory}: no Parquet files")
-    if joined:
-        replaced = connection.execute(_REPLACED.format(joined=_list(joined))).fetchall()
-        files -= {"/".join([*parts, name]).replace("//", "/", 1) for parts, name in replaced}
-    connection.execute(_SAMPLES.format(files=_list(sorted(files))))
+    connection.execute(_SAMPLES.format(files=_list(without_replaced(connection, files))))
     connection.execute(_VIEWS)
+
+
+def without_replaced(connection: duckdb.DuckDBPyConnection, files: set[str]) -> list[str]:
+    """Return files in order, without those whose rows are in another of them as well."""
+    joined = sorted(path for path in files if path.endswith("-joined.parquet"))
+    if not joined:
+        return sorted(files)
+    replaced = connection.execute(_REPLACED.format(joined=_list(joined))).fetchall()
+    names = {"/".join([*parts, name]).replace("//", "/", 1) for parts, name in replaced}
+    return sorted(files - names)
 
 
 def _list(paths: list[str]) -> str:

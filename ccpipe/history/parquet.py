@@ -1,0 +1,305 @@
+"""History from the Parquet files of a bridge, read with DuckDB.
+
+Files are chosen by the directory of their day and by the time in their name, and within them row
+groups by the statistics of the column ``time``: nothing else of a year of files is opened.
+"""
+
+import asyncio
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from ccpipe.errors import MissingExtra, UnavailableError, UsageError
+from ccpipe.history.grid import (
+    FINE,
+    MAX_CELLS,
+    MAX_DAYS,
+    QUERY_SECONDS,
+    base_step,
+    check_query,
+    curves_of,
+    owned_parts,
+    statistics_of,
+    stored_series,
+)
+from ccpipe.history.interfaces import (
+    LONGEST_JOB,
+    MetricCurves,
+    MetricQuery,
+    MetricStatistics,
+)
+from ccpipe.history.job_events import SECOND, JobEvents, overlapping
+from ccpipe.jobs import Job, RunKey
+
+try:
+    import duckdb
+
+    from ccpipe.sources.stored.parquet_tables import TRIES, without_replaced
+except ImportError:
+    raise MissingExtra("duckdb", "dashboard") from None
+
+MAX_FILES = 20_000
+MEMORY = "256MB"
+LATE_SECONDS = 600
+"""Tolerated lag of the writer's clock in a file's name, relative to its newest row."""
+DAY = 86400
+
+Answer = TypeVar("Answer")
+Connection = duckdb.DuckDBPyConnection
+
+
+class ParquetHistory:
+    """Reads the Parquet files in a directory, one query at a time."""
+
+    def __init__(self, directory: Path, averaged: Callable[[], frozenset[str]]) -> None:
+        """Use `directory`, which may be created later.
+
+        `averaged` returns the metrics that are not summed over parts; it is called in a thread.
+        Raises UsageError for a file.
+        """
+        if directory.exists() and not directory.is_dir():
+            raise UsageError(f"history: {directory} is not a directory")
+        self.directory = directory
+        self._averaged = averaged
+        self._one_at_a_time = asyncio.Lock()
+
+    async def curves(self, query: MetricQuery) -> MetricCurves:
+        check_query(query)
+        return await self._run(partial(self._curves, query))
+
+    async def statistics(self, query: MetricQuery) -> Sequence[MetricStatistics]:
+        check_query(query)
+        return await self._run(partial(self._statistics, query))
+
+    async def jobs(self, cluster: str, start: float, stop: float) -> Sequence[Job]:
+        if not 0 < stop - start <= MAX_DAYS * DAY or start < 0:
+            raise UsageError(f"a time range is more than 0 s and at most {MAX_DAYS} days")
+        span = max(0.0, start - LONGEST_JOB), stop + LONGEST_JOB
+
+        def read(connection: Connection) -> list[Job]:
+            events = JobEvents()
+            self._read_events(events, connection, cluster, *span)
+            return list(overlapping(events.jobs().values(), start, stop))
+
+        return await self._run(read)
+
+    async def job(self, key: RunKey) -> Job | None:
+        return await self._run(partial(self._job, key))
+
+    async def close(self) -> None:
+        """Nothing stays open between queries."""
+
+    async def _run(self, work: Callable[[Connection], Answer]) -> Answer:
+        """Call `work` in a thread, with a connection; raises UnavailableError if not in time."""
+        async with self._one_at_a_time:
+            config: dict[str, Any] = {
+                "memory_limit": MEMORY, "threads": 1, "autoinstall_known_extensions": False,
+            }  # fmt: skip
+            connection = duckdb.connect(config=config)
+            is_late = threading.Event()
+
+            def interrupt() -> None:
+                is_late.set()
+                connection.interrupt()
+
+            timer = asyncio.get_running_loop().call_later(QUERY_SECONDS, interrupt)
+            try:
+                return await asyncio.to_thread(_retried, work, connection, is_late)
+            except duckdb.InterruptException:
+                raise UnavailableError(
+                    f"reading {self.directory} takes more than {QUERY_SECONDS:.0f} s; "
+                    "select a shorter time"
+                ) from None
+            except (duckdb.Error, OSError) as error:
+                raise UnavailableError(f"{self.directory}: {str(error)[:300]}") from None
+            finally:
+                timer.cancel()
+                connection.close()
+
+    def _curves(self, query: MetricQuery, connection: Connection) -> MetricCurves:
+        base = base_step(query)
+        more = {"step": base, "limit": MAX_CELLS}
+        found = [
+            stored_series(*row)
+            for rows in self._values(connection, query, INTERVALS, more)
+            for row in rows
+        ]
+        curves = curves_of(query, base, found)
+        is_truncated = sum(len(series.places) for series in found) >= MAX_CELLS
+        return MetricCurves(curves.times, curves.step, curves.curves, is_truncated)
+
+    def _statistics(self, query: MetricQuery, connection: Connection) -> list[MetricStatistics]:
+        found = [
+            (level, MetricStatistics(*row))
+            for rows in self._values(connection, query, STATISTICS, {})
+            for level, *row in rows
+        ]
+        return statistics_of(query, found)
+
+    def _values(
+        self, connection: Connection, query: MetricQuery, sql: str, more: Mapping[str, Any]
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield the rows of a query on ``{values}``: of whole nodes, then of parts if asked for."""
+        files = self._existing(connection, query.cluster, query.start, query.stop)
+        if not files:
+            return
+        restricted, owned = owned_parts(query)
+        averaged = self._averaged()
+        parameters = {
+            "files": files, "nodes": list(query.nodes), "start": query.start, "stop": query.stop,
+            "restricted": restricted, "owned": owned, **more,
+        }  # fmt: skip
+        if query.metrics:
+            parameters["metrics"] = list(query.metrics)
+            averaged &= set(query.metrics)
+        samples = SAMPLES.format(
+            metrics="AND name IN (SELECT unnest($metrics))" if query.metrics else "",
+            owned=OWNED if owned else "",
+        )
+        if not owned:
+            del parameters["restricted"], parameters["owned"]
+        values = NODE_VALUES.format(samples=samples)
+        given = parameters | {"averaged": sorted(averaged)}
+        yield connection.execute(sql.format(values=values), given).fetchall()
+        if query.has_parts:
+            values = PART_VALUES.format(samples=samples)
+            given = parameters | {"fine": list(FINE)}
+            yield connection.execute(sql.format(values=values), given).fetchall()
+
+    def _read_events(
+        self,
+        events: JobEvents,
+        connection: Connection,
+        cluster: str,
+        start: float,
+        stop: float,
+        *,
+        text: str = "",
+    ) -> None:
+        """Add the events from `start` until before `stop` whose payload has a text."""
+        files = self._existing(connection, cluster, start, stop)
+        if not files:
+            return
+        given = {"files": files, "start": start, "stop": stop, "text": text}
+        answer = connection.execute(EVENTS, given)
+        while rows := answer.fetchmany(1000):
+            for function, payload, at in rows:
+                events.add(function, payload, cluster, at * 1000)
+
+    def _job(self, key: RunKey, connection: Connection) -> Job | None:
+        """Read the day of the start, then further days until the job has ended."""
+        begin = key.start // SECOND
+        events = JobEvents()
+        last = min(begin + LONGEST_JOB, time.time() + DAY)
+        job: Job | None = None
+        for day in range(begin, int(last) + 1, DAY):
+            span = day - (day == begin), day + DAY
+            self._read_events(events, connection, key.cluster, *span, text=str(key.id))
+            job = events.jobs().get(key)
+            if job is None or job.end:
+                break
+        return job
+
+    def _existing(
+        self, connection: Connection, cluster: str, start: float, stop: float
+    ) -> list[str]:
+        return without_replaced(connection, set(self.files(cluster, start, stop)))
+
+    def files(self, cluster: str, start: float, stop: float) -> Iterator[str]:
+        """Yield the files that may have rows of a time, by directory and name."""
+        day = datetime.fromtimestamp(start, UTC).date()
+        last = datetime.fromtimestamp(max(start, min(stop, time.time() + DAY)), UTC).date()
+        oldest = datetime.fromtimestamp(max(0.0, start - LATE_SECONDS), UTC)
+        earliest = oldest.strftime("%Y%m%dT%H%M%S")
+        count = 0
+        while day <= last:
+            for path in sorted(self._of_day(cluster, day)):
+                written = re.match(r"[0-9]{8}T[0-9]{6}", path.name)
+                if written and written[0] < earliest:
+                    continue
+                count += 1
+                if count > MAX_FILES:
+                    raise UsageError(f"more than {MAX_FILES} files; select a shorter time")
+                yield str(path)
+            day += timedelta(days=1)
+
+    def _of_day(self, cluster: str, day: date) -> list[Path]:
+        name = quote(cluster, safe="") or "__HIVE_DEFAULT_PARTITION__"
+        if name in (".", ".."):
+            return []
+        directory = self.directory / f"cluster={name}" / f"date={day}"
+        return list(directory.glob("*.parquet"))
+
+
+def _retried(
+    work: Callable[[Connection], Answer], connection: Connection, is_late: threading.Event
+) -> Answer:
+    """Call `work`; again if files were merged and removed meanwhile."""
+    for _ in range(TRIES - 1):
+        try:
+            return work(connection)
+        except duckdb.IOException:
+            if is_late.is_set():
+                break
+    return work(connection)
+
+
+# `time` is compared as it is stored, so that row groups are skipped by their statistics.
+SAMPLES = """
+    SELECT hostname, name AS metric, value, time, type, type_id, stype, stype_id,
+           trim(CASE WHEN coalesce(type, 'node') = 'node' THEN '' ELSE type END || ' ' ||
+                coalesce(stype, '')) AS level
+    FROM read_parquet($files)
+    WHERE time >= to_timestamp($start) AND time < to_timestamp($stop)
+        AND hostname IN (SELECT unnest($nodes)) AND field = 'value' {metrics} {owned}
+"""
+
+OWNED = """
+    AND (coalesce(type, '') NOT IN ('hwthread', 'accelerator')
+         OR hostname || '/' || type NOT IN (SELECT unnest($restricted))
+         OR hostname || '/' || type || '/' || coalesce(type_id, '') IN (SELECT unnest($owned)))
+"""
+
+NODE_VALUES = """
+    SELECT hostname, metric, level, '' AS part, epoch_us(time) / 1e6 - $start AS seconds,
+           CASE WHEN level = '' OR metric IN (SELECT unnest($averaged)) THEN avg(value)
+                ELSE sum(value) END AS value
+    FROM ({samples}) GROUP BY hostname, metric, level, time
+"""
+
+PART_VALUES = """
+    SELECT hostname, metric, level, epoch_us(time) / 1e6 - $start AS seconds, value,
+           trim(CASE WHEN coalesce(type, 'node') = 'node' THEN ''
+                     ELSE type || ' ' || coalesce(type_id, '') END || ' ' ||
+                CASE WHEN stype IS NULL THEN '' ELSE stype || ' ' || coalesce(stype_id, '') END)
+               AS part
+    FROM ({samples}) WHERE level <> '' AND coalesce(type, '') NOT IN (SELECT unnest($fine))
+"""
+
+INTERVALS = """
+    SELECT hostname, metric, level, part, list(bucket ORDER BY bucket),
+           list(mean ORDER BY bucket), list(n ORDER BY bucket), list(t ORDER BY bucket)
+    FROM (
+        SELECT hostname, metric, level, part, CAST(floor(seconds / $step) AS BIGINT) AS bucket,
+               avg(value) AS mean, count(*) AS n, avg(seconds) AS t
+        FROM ({values}) GROUP BY ALL LIMIT $limit
+    ) GROUP BY ALL ORDER BY ALL
+"""
+
+STATISTICS = """
+    SELECT level, hostname, metric, part, count(*), min(value), avg(value), max(value)
+    FROM ({values}) GROUP BY ALL ORDER BY ALL
+"""
+
+EVENTS = """
+    SELECT tags['function'], text, epoch_us(time)
+    FROM read_parquet($files)
+    WHERE time >= to_timestamp($start) AND time < to_timestamp($stop)
+        AND field = 'event' AND name = 'job' AND contains(text, $text)
+"""

@@ -17,9 +17,9 @@ from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
 from ccpipe.bus.nats.server import NatsServer, free_port
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Site
-from ccpipe.dashboard.history import ParquetHistory
 from ccpipe.dashboard.server import DashboardServer
-from ccpipe.live.feed import LiveFeed
+from ccpipe.history.open import open_history
+from ccpipe.live.feed import LiveFeed, averaged_metrics
 from ccpipe.pipeline import DeadLetter, run
 from ccpipe.registry import build
 from ccpipe.telemetry import Telemetry
@@ -50,11 +50,11 @@ async def main(directory: Path, seconds: float, images: Path) -> None:
             where="screenshots", path="sink", context={"site": site, "telemetry": telemetry},
         )  # fmt: skip
         bridge = asyncio.create_task(run(source, sink, stop=stop, telemetry=telemetry))
-        parquet = ParquetHistory(directory / "lake")
+        history = open_history(str(directory / "lake"), averaged_metrics)
         async with (
             Connection(site.bus, name="load", telemetry=telemetry) as bus,
             LiveFeed(site, telemetry, name="dashboard") as feed,
-            DashboardServer(feed, listen="127.0.0.1:0", parquet=parquet) as server,
+            DashboardServer(feed, listen="127.0.0.1:0", history=history) as server,
             chromium(Path(shutil.which("chromium") or "chromium")) as page,
         ):
             await asyncio.sleep(2)

@@ -5,9 +5,10 @@ import secrets
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+from cyclopts import Parameter
 
 from ccpipe.atomic_file import write_private
 from ccpipe.cli.console.options import ExitAfter, SiteOptions, seconds
@@ -17,8 +18,9 @@ from ccpipe.process.signals import stop_signals
 from ccpipe.telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from ccpipe.config import DashboardOptions
+    from ccpipe.config import DashboardOptions, Site
     from ccpipe.dashboard.sign_in import SignIn
+    from ccpipe.history.interfaces import History
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +28,7 @@ log = logging.getLogger(__name__)
 async def dashboard(
     *,
     listen: str | None = None,
-    parquet_dir: Path | None = None,
+    history: Annotated[str | None, Parameter(metavar="WHERE")] = None,
     token_file: Path | None = None,
     base_path: str | None = None,
     for_: ExitAfter = None,
@@ -42,32 +44,29 @@ async def dashboard(
 
     Examples:
       ccpipe dashboard
-      ccpipe dashboard --parquet-dir /data/metrics --server nats://10.0.0.1:4222
+      ccpipe dashboard --history /data/metrics --server nats://10.0.0.1:4222
+      ccpipe dashboard --history http://127.0.0.1:8428
       ccpipe dashboard --listen 0.0.0.0:8770 --token-file dashboard.token
 
     Parameters
     ----------
     listen
         Address and port to listen on; default: 127.0.0.1:8770.
-    parquet_dir
-        Directory of Parquet files written by a bridge, for longer history.
+    history
+        The store that a bridge fills, for longer history: a directory of Parquet
+        files, http://… of VictoriaMetrics or Prometheus, or postgresql://…;
+        default: history.store of the configuration.
     token_file
         File with the tokens that browsers must provide: a line "token role user"
         for each viewer, or only a token.
     base_path
         Path below which a reverse proxy serves the dashboard, such as /ccpipe.
     """
-    from ccpipe.dashboard.history import ParquetHistory
     from ccpipe.dashboard.server import DashboardServer
     from ccpipe.live.feed import LiveFeed
 
     site = where.site(**_flags(listen, token_file, base_path))
-    if parquet_dir is not None and not parquet_dir.is_dir():  # noqa: ASYNC240 - before anything runs
-        log.warning(
-            "no directory %s: longer history will be available once a bridge has written to it",
-            parquet_dir,
-        )
-    parquet = ParquetHistory(parquet_dir) if parquet_dir is not None else None
+    store = _history(site, history)
     sign_in, token = _sign_in(site.dashboard)
     telemetry = Telemetry()
     telemetry_server = telemetry.serve(site.telemetry.listen) if site.telemetry.listen else None
@@ -75,13 +74,15 @@ async def dashboard(
         async with (
             stop_signals(seconds(for_, "--for")) as stop,
             LiveFeed(site, telemetry, name="dashboard") as feed,
-            DashboardServer(feed, sign_in=sign_in, parquet=parquet) as server,
+            DashboardServer(feed, sign_in=sign_in, history=store) as server,
         ):
             # A journal must not keep the token; a terminal may show it.
             shown = f"#token={token}" if token and sys.stderr.isatty() else ""
             log.info("the dashboard is at %s%s", server.url, shown)
             await feed.run(stop)
     finally:
+        if store is not None:
+            await store.close()
         if telemetry_server is not None:
             telemetry_server.close()
 
@@ -115,6 +116,24 @@ def _sign_in(options: "DashboardOptions") -> "tuple[SignIn, str]":
     path = _generated_token()
     token = read_secret("token", str(path))
     return SignIn(msgspec.structs.replace(options, token_file=str(path))), token
+
+
+def _history(site: "Site", where: str | None) -> "History | None":
+    """Open the store of the option, or of the configuration; None without either."""
+    from ccpipe.history.open import open_history
+    from ccpipe.live.feed import averaged_metrics
+
+    options = site.history
+    where = where or options.store
+    if not where:
+        return None
+    if "://" not in where and not Path(where).expanduser().exists():
+        log.warning(
+            "no directory %s: longer history will be available once a bridge has written to it",
+            where,
+        )
+    login = {"user": options.user, "password_file": options.password_file}
+    return open_history(where, averaged_metrics, **login)
 
 
 def _generated_token() -> Path:

@@ -252,7 +252,7 @@ def _dashboard(directory: Path, port: int | None) -> Dashboard | None:
     arguments = ["dashboard", "--listen", address]
     if not missing:
         (directory / "parquet").mkdir(exist_ok=True)  # the bridge begins to write later
-        arguments += ["--parquet-dir", str(directory / "parquet")]
+        arguments += ["--history", str(directory / "parquet")]
     return Dashboard(arguments, f"http://{address}/")
 
 

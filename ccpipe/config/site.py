@@ -223,6 +223,18 @@ class Batching(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Maximum size of all records in memory; beyond it, the source is not read."""
 
 
+class HistoryOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The store that the dashboard and ``ccpipe jobs`` read, filled by a bridge."""
+
+    store: str = ""
+    """A directory of Parquet files, ``http://…`` of VictoriaMetrics or Prometheus, or
+    ``postgresql://…``; default: none."""
+    user: str = ""
+    """User name, if the store requires one."""
+    password_file: str = ""
+    """File containing the user's password."""
+
+
 class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The contents of ``ccpipe.toml``, which all commands share."""
 
@@ -236,6 +248,7 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     publish: Publish = Publish()
     telemetry: TelemetryOptions = TelemetryOptions()
     dashboard: DashboardOptions = DashboardOptions()
+    history: HistoryOptions = HistoryOptions()
 
     def __post_init__(self) -> None:
         check_tag("cluster", self.cluster)

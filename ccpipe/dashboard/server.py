@@ -10,8 +10,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Self
 
-import msgspec
-
 from ccpipe import __version__
 from ccpipe.dashboard.access import (
     AccessError,
@@ -24,10 +22,11 @@ from ccpipe.dashboard.access import (
     role_required_by,
     set_viewer,
 )  # fmt: skip
-from ccpipe.dashboard.history import HistoryQuery, ParquetHistory
+from ccpipe.dashboard.queries import answer, check_access, find_job, read_query
 from ccpipe.dashboard.sign_in import SESSION_SECONDS, SignIn, is_loopback, read_address
 from ccpipe.dashboard.views import view_of
 from ccpipe.errors import ConfigError, MissingExtra, UnavailableError, UsageError, system_reason
+from ccpipe.history.interfaces import History
 from ccpipe.listening import ConnectionLimits, listen, peer_of
 from ccpipe.live.feed import LiveFeed
 
@@ -105,7 +104,7 @@ class DashboardServer:
         *,
         listen: str | None = None,
         sign_in: SignIn | None = None,
-        parquet: ParquetHistory | None = None,
+        history: History | None = None,
     ) -> None:
         """Listen at `listen`, or at the address of the options; raises ConfigError.
 
@@ -119,7 +118,7 @@ class DashboardServer:
                 f"the dashboard needs a token or a proxy's user header to listen on {self.host}"
             )
         self.feed = feed
-        self.parquet = parquet
+        self.history = history
         self._files = page_files()
         self._pages: set[web.WebSocketResponse] = set()
         self._runner: web.AppRunner | None = None
@@ -236,7 +235,7 @@ class DashboardServer:
         return web.json_response(
             {
                 "version": __version__,
-                "lake": self.parquet is not None,
+                "history": self.history is not None,
                 "cluster": self.feed.site.cluster,
                 "user": viewer.user,
                 "role": viewer.role.name.lower(),
@@ -266,19 +265,13 @@ class DashboardServer:
 
     @requires(Role.USER)
     async def _history(self, request: web.Request) -> web.Response:
-        if self.parquet is None:
-            raise UsageError("no directory of Parquet files: start with --parquet-dir")
-        try:
-            query = msgspec.json.decode(await request.read(), type=HistoryQuery)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            raise UsageError(f"not a query: {error}") from None
-        current_viewer().check_history(
-            self.feed.state.jobs.jobs.values(), cluster=query.cluster, nodes=query.nodes,
-            start=query.start, stop=query.stop,
-        )  # fmt: skip
+        if self.history is None:
+            raise UsageError("no store to read history from: start with --history")
+        query = read_query(await request.read())
         self.limits.keep(peer_of(request))  # the query limits its time
-        answer = await self.parquet.read(query)
-        return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+        job = await find_job(self.feed, self.history, query)
+        check_access(current_viewer(), self.feed, query, job)
+        return web.Response(body=await answer(self.feed, self.history, query, job))
 
     @requires(Role.USER)
     async def _live(self, request: web.Request) -> web.StreamResponse:

@@ -22,18 +22,19 @@ from ccpipe.dashboard.access import (
     check_role,
     role_required_by,
 )  # fmt: skip
+from ccpipe.dashboard.job_columns import JobColumns
 from ccpipe.errors import UsageError
 from ccpipe.jobs import Job, RunKey
 from ccpipe.live.feed import LiveFeed
-from ccpipe.live.nodes import NAN, LiveNode
+from ccpipe.live.nodes import LiveNode
 from ccpipe.live.state import Entry
 from ccpipe.node.sampling.collector import POWERS
 
 MAX_METRICS = 64
-MAX_LINES = 32
+MAX_LINES = 8
 """Maximum number of nodes of a job with separate lines.
 
-More are shown as minimum, mean and maximum.
+More are shown as their mean, in a band of minimum and maximum.
 """
 MAX_JOBS = 500
 MAX_PARTS = 64
@@ -207,7 +208,7 @@ class RowsView(PageView[Q]):
     def __init__(self, feed: LiveFeed, query: Q, viewer: Viewer) -> None:
         super().__init__(feed, query, viewer)
         self.start, self.stop = 0.0, math.inf
-        """The time that is shown."""
+        """Rows outside this time are not sent; seconds since the epoch."""
         self.last = 0.0
         self.slots: list[int] = []
         self.reduce: Callable[[Sequence[float]], list[float]] | None = None
@@ -300,8 +301,7 @@ class JobPage(RowsView[JobQuery]):
         header: dict[str, Any] = {"key": (cluster, number, start)}
         if job is None or not self.viewer.may_see(job):
             return header | {"missing": True}, None
-        if not self.viewer.sees_all:
-            self.start, self.stop = job.start / SECOND, job.end / SECOND or math.inf
+        self.start, self.stop = job.start / SECOND, job.end / SECOND or math.inf
         if self._has_changed("jobs"):
             header["job"] = details(job)
         if self._has_changed("layout"):
@@ -318,27 +318,18 @@ class JobPage(RowsView[JobQuery]):
         if "platform_power" in has:
             powers = ["platform_power"]  # it includes the others
         metrics = [each for each in JOB_METRICS if each in has] + powers
-        slots = [node.cells.get(metric, 0) for metric in metrics for node in there]
-        if slots == self.slots and metrics == self.metrics:
+        has_lines = len(job.nodes) <= MAX_LINES
+        columns = JobColumns(job, there, metrics, nodes.known, has_lines=has_lines)
+        if columns.slots == self.slots and metrics == self.metrics:
             return
-        self.slots, self.metrics, self.last = slots, metrics, 0.0
-        count = len(there)
-        self.reduce = None if count <= MAX_LINES else lambda row: _extremes(row, count)
+        self.slots, self.metrics, self.last = columns.slots, metrics, 0.0
+        self.reduce = columns.reduce
         header["metrics"] = metrics
+        header["whole_node"] = columns.of_whole_node
         header["powers"] = powers
         header["known"] = self.known(metrics)
-        header["nodes"] = [node.id[1] for node in there] if count <= MAX_LINES else None
-        header["count"] = count
-
-
-def _extremes(row: Sequence[float], count: int) -> list[float]:
-    found: list[float] = []
-    for start in range(0, len(row), count):
-        values = [v for v in row[start : start + count] if v == v]  # noqa: PLR0124 - not NaN
-        found += (
-            [min(values), sum(values) / len(values), max(values)] if values else [NAN, NAN, NAN]
-        )
-    return found
+        header["nodes"] = [node.id[1] for node in there] if has_lines else None
+        header["count"] = len(there)
 
 
 class Events(PageView[EventsQuery]):
@@ -424,7 +415,7 @@ def summary(job: Job) -> dict[str, Any]:
 def details(job: Job) -> dict[str, Any]:
     found = summary(job) | {
         "nodes": [node.hostname for node in job.nodes], "hwthreads": job.hwthreads,
-        "accelerators": job.accelerators, "walltime": job.walltime,
+        "accelerators": job.accelerators, "walltime": job.walltime, "shared": job.shared,
     }  # fmt: skip
     del found["first"]
     return found

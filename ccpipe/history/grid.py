@@ -68,11 +68,14 @@ class StoredSeries:
     """At which it was measured, in seconds, if the store knows; else the times tell."""
 
 
-def check_query(query: MetricQuery) -> None:
-    """Raise UsageError for a time or a number of nodes that is not answered."""
+def check_query(query: MetricQuery, *, has_lines: bool = True) -> None:
+    """Raise UsageError for a time or a number of nodes that is not answered.
+
+    `has_lines` says whether the answer has a curve for each node unless they are combined.
+    """
     if not 0 < query.stop - query.start <= MAX_DAYS * 86400 or query.start < 0:
         raise UsageError(f"a time range is more than 0 s and at most {MAX_DAYS} days")
-    maximum = MAX_NODES if query.over_nodes else MAX_LINES
+    maximum = MAX_LINES if has_lines and not query.over_nodes else MAX_NODES
     if not 0 < len(query.nodes) <= maximum:
         raise UsageError(f"from 1 to {maximum} nodes at once, got {len(query.nodes)}")
     if not 0 < query.max_points <= MAX_CELLS:
@@ -206,7 +209,9 @@ def over_nodes(curves: Sequence[MetricCurve]) -> list[MetricCurve]:
         maximum = np.where(there, rows, -np.inf).max(axis=0)
         minimum[numbers == 0] = maximum[numbers == 0] = np.nan
         restricted = all(curve.is_restricted for curve in of_nodes)
-        found.append(MetricCurve("", metric, part, means, minimum, maximum, restricted))
+        counts = numbers.astype(np.float64)
+        curve = MetricCurve("", metric, part, means, minimum, maximum, counts, restricted)
+        found.append(curve)
     return found
 
 

@@ -57,6 +57,8 @@ class MetricCurve:
     minimum: "Column | None" = None
     """Over the nodes, as ``maximum``; None for the curve of one node."""
     maximum: "Column | None" = None
+    counts: "Column | None" = None
+    """How many nodes have a value."""
     is_restricted: bool = False
     """Whether only the hardware threads or accelerators of the query are in it."""
 

@@ -74,7 +74,7 @@ class ParquetHistory:
         return await self._run(partial(self._curves, query))
 
     async def statistics(self, query: MetricQuery) -> Sequence[MetricStatistics]:
-        check_query(query)
+        check_query(query, has_lines=False)
         return await self._run(partial(self._statistics, query))
 
     async def jobs(self, cluster: str, start: float, stop: float) -> Sequence[Job]:

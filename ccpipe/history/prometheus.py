@@ -98,7 +98,7 @@ class PrometheusHistory:
         return curves_of(query, step, found)
 
     async def statistics(self, query: MetricQuery) -> Sequence[MetricStatistics]:
-        check_query(query)
+        check_query(query, has_lines=False)
         async with _in_time(self.client.shown):
             averaged = await asyncio.to_thread(self._averaged)
             groups = await self._groups(query)

@@ -58,6 +58,12 @@ def known_metrics() -> dict[str, Metric]:
     return sonar | {row.name: row for row in declared()}
 
 
+@functools.cache
+def averaged_metrics() -> frozenset[str]:
+    """Return the known metrics that are averaged over parts of a node: call it in a thread."""
+    return frozenset(name for name, metric in known_metrics().items() if metric.is_averaged)
+
+
 class LiveFeed:
     """Subscribes to all clusters, as an async context manager, and maintains the live state."""
 

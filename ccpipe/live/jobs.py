@@ -11,6 +11,9 @@ from ccpipe.message import Message
 MAX_JOBS = 3000
 """Maximum number of jobs; beyond it those that ended first are dropped."""
 MAX_NODES = 10_000
+MAX_PARTS = 4096
+"""Maximum number of hardware threads and accelerators of a job that are kept: of a job that shares
+its nodes they tell which are its own."""
 MAX_TEXT = 255
 SECOND = 10**9
 
@@ -128,9 +131,19 @@ def _newest_first(job: Job) -> tuple[int, str, int]:
 
 def _shortened(job: Job) -> Job:
     texts = {name: getattr(job, name)[:MAX_TEXT] for name in _TEXTS}
-    nodes = tuple(JobNode(node.hostname[:MAX_TEXT]) for node in job.nodes[:MAX_NODES])
+    parts = sum(len(node.hwthreads) + len(node.accelerators) for node in job.nodes)
+    has_parts = job.shared != "none" and parts <= MAX_PARTS
+    nodes = tuple(_shortened_node(node, has_parts=has_parts) for node in job.nodes[:MAX_NODES])
     end = 0 if job.state == RUNNING else job.end
     return msgspec.structs.replace(job, **texts, nodes=nodes, end=end, metadata={}, raw=None)
+
+
+def _shortened_node(node: JobNode, *, has_parts: bool) -> JobNode:
+    hostname = node.hostname[:MAX_TEXT]
+    if not has_parts:
+        return JobNode(hostname)
+    names = tuple(name[:MAX_TEXT] for name in node.accelerators)
+    return JobNode(hostname, node.hwthreads, names)
 
 
 _TEXTS = ("cluster", "state", "name", "user", "project", "partition", "sub_cluster", "shared")

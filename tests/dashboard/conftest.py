@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from ccpipe.config import Site
-from ccpipe.dashboard.history import ParquetHistory
 from ccpipe.dashboard.server import DashboardServer
-from ccpipe.live.feed import LiveFeed
+from ccpipe.history.open import open_history
+from ccpipe.live.feed import LiveFeed, averaged_metrics
 from ccpipe.telemetry import Telemetry
 from tests.conftest import program
 from tests.dashboard.browser import Page, chromium
@@ -18,19 +18,20 @@ from tests.live.conftest import Live, fed
 
 @dataclass
 class Served(Live):
-    """A running dashboard and a connection to publish with."""
+    """A running dashboard, with Parquet files, and a connection to publish with."""
 
     server: DashboardServer
+    parquet: Path
 
 
 @pytest.fixture
 async def live(site: Site, tmp_path: Path) -> AsyncIterator[Served]:
-    parquet = ParquetHistory(tmp_path / "lake")
+    history = open_history(str(tmp_path / "parquet"), averaged_metrics)
     async with (
         fed(LiveFeed(site, Telemetry(), name="dashboard")) as live,
-        DashboardServer(live.feed, listen="127.0.0.1:0", parquet=parquet) as server,
+        DashboardServer(live.feed, listen="127.0.0.1:0", history=history) as server,
     ):
-        yield Served(live.feed, live.bus, site, server)
+        yield Served(live.feed, live.bus, site, server, tmp_path / "parquet")
 
 
 @pytest.fixture

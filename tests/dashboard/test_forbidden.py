@@ -19,11 +19,11 @@ from yarl import URL
 from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.config import DashboardOptions, Site
 from ccpipe.dashboard.access import EVERYTHING, Role, Viewer
-from ccpipe.dashboard.history import ParquetHistory
 from ccpipe.dashboard.server import FORBIDDEN, SIGNED_OUT, DashboardServer
 from ccpipe.dashboard.sign_in import SECRET_HEADER, SignIn, Token
 from ccpipe.formats.lineprotocol import decode, to_lines
-from ccpipe.live.feed import LiveFeed
+from ccpipe.history.open import open_history
+from ccpipe.live.feed import LiveFeed, averaged_metrics
 from ccpipe.message import event, log
 from ccpipe.telemetry import Telemetry
 
@@ -109,7 +109,7 @@ async def _serve(tmp_path: Path, options: DashboardOptions) -> AsyncIterator[Das
         known(),
         listen="127.0.0.1:0",
         sign_in=SignIn(options),
-        parquet=ParquetHistory(tmp_path / "parquet"),
+        history=open_history(str(tmp_path / "parquet"), averaged_metrics),
     ) as server:
         yield server
 
@@ -375,7 +375,7 @@ async def test_support_sees_jobs_but_neither_logs_nor_pipe(guarded: Guarded) -> 
 
 
 def _span(nodes: list[str], start: float, stop: float, cluster: str = "c") -> dict[str, object]:
-    return {"cluster": cluster, "nodes": nodes, "start": start, "stop": stop}
+    return {"of": "nodes", "cluster": cluster, "nodes": nodes, "start": start, "stop": stop}
 
 
 SPANS = {
@@ -396,6 +396,27 @@ async def test_history_of_others_is_refused(guarded: Guarded, span: str) -> None
     check(*(await _with(guarded, "api/history", "POST", 403, headers=headers, json=SPANS[span])))
     own = _span(["n1"], NOW - 1000, NOW)
     assert (await guarded.answer("api/history", "POST", headers=headers, json=own))[0] == 200
+
+
+@pytest.mark.parametrize("of", ["job", "statistics"])
+async def test_stored_metrics_of_job_of_others_are_as_of_unknown_job(
+    guarded: Guarded, of: str
+) -> None:
+    """An answer would tell that the job exists."""
+    headers = bearer(ALICE)
+
+    def query(job: int) -> dict[str, object]:
+        return {"of": of, "cluster": "c", "job": job, "begin": NOW - 1000}
+
+    others, unknown, own = [
+        await guarded.answer("api/history", "POST", headers=headers, json=query(job))
+        for job in (2, 3, 1)
+    ]
+    assert others == unknown
+    assert (others[0], own[0]) == (400, 200)
+    assert (await guarded.answer("api/history", "POST", headers=bearer(HELEN), json=query(2)))[
+        0
+    ] == 200
 
 
 @pytest.mark.parametrize(

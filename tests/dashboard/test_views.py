@@ -91,8 +91,8 @@ def test_large_job_is_shown_by_extremes(feed: LiveFeed) -> None:
     start(feed, [*names, "never-heard"])
     query = '{"view": "job", "cluster": "c", "job": 5, "start": 100}'
     header, numbers = read(view_of(feed, query, EVERYTHING).frame())
-    assert (header["metrics"], header["nodes"], header["count"]) == (["cpu_load"], None, 35)
-    assert numbers == [0, 17, 34]
+    assert (header["metrics"], header["nodes"], header["count"]) == (["cpu_load"], None, 11)
+    assert numbers == [0, 5, 10]
 
 
 def test_small_job_has_line_for_each_node(feed: LiveFeed) -> None:

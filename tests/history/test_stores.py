@@ -181,9 +181,11 @@ async def test_history_rejects_query_out_of_bounds(stored: Open, store: str) -> 
     history = await stored(store, lines(90))
     for asked in (
         query(10, 10), query(10, 5), query(0, 2**40), query(math.nan, 5), query(0, 1, nodes=[]),
-        query(0, 1, nodes=["n"] * 1000), query(0, 1, max_points=0),
+        query(0, 1, nodes=["n"] * 100_000), query(0, 1, max_points=0),
     ):  # fmt: skip
         with pytest.raises(UsageError, match="at most|from 1 to"):
             await history.curves(asked)
         with pytest.raises(UsageError, match="at most|from 1 to"):
             await history.statistics(asked)
+    with pytest.raises(UsageError, match="from 1 to 64 nodes at once, got 65"):
+        await history.curves(query(0, 1, nodes=["n"] * 65))

@@ -19,7 +19,7 @@ const content = document.getElementById("content");
 const status = document.getElementById("status");
 let page = null;
 let link = null;
-let about = { lake: false, cluster: "" };
+let about = { history: false, cluster: "" };
 
 const navigation = LINKS.map(([name, href], place) =>
   h("a", { href, title: `${name} (${place + 1})` }, name));
@@ -48,11 +48,12 @@ function setBus(kind, text) {
 }
 
 function route() {
-  const [name, ...parts] = location.hash.replace(/^#\/?/, "").split("/").map(decode);
+  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const [name, ...parts] = path.split("/").map(decode);
   const Page = PAGES[name] ?? OverviewPage;
   page?.close?.();
   if (about.role !== "admin" && Page === HealthPage) return deny("this is for the role admin");
-  page = new Page({ parts, about, ask: (query) => link.ask(query) });
+  page = new Page({ parts, about, params: new URLSearchParams(query), ask: (query) => link.ask(query) });
   fill(content, page.element);
   document.title = page.title ? `${page.title} · ccpipe` : "ccpipe";
   navigation.forEach((anchor, place) => {

@@ -13,18 +13,20 @@ export class Chart {
   /**
    * A chart of one metric. `labels` name its lines; "" is the node as a whole. With `band` the
    * lines are minimum, mean and maximum. What stands at the top is the lines' mean, or with
-   * `summed` their sum.
+   * `summed` their sum. `note` stands beside the title. `onzoom(from, to)` gets the time that was selected
+   * by dragging, in seconds, and nothing after a double click.
    */
   constructor({ title, unit = "", meaning = "", labels, band = false, summed = false, sync = "time",
-    height = HEIGHT }) {
-    Object.assign(this, { unit, labels, band, summed, sync, height });
+    height = HEIGHT, note = "", onzoom = null }) {
+    Object.assign(this, { unit, labels, band, summed, sync, height, onzoom });
     this.focused = 0;
     this.now = h("output", { class: "now" }, "–");
     this.body = h("div", { class: "plot" });
     this.body.style.height = `${height}px`;
     this.legend = h("div", { class: "lines", hidden: labels.length < 2 || band });
     this.element = h("figure", { class: "chart", title: meaning || title },
-      h("figcaption", {}, h("span", { class: "name" }, title), this.now), this.body, this.legend);
+      h("figcaption", {}, h("span", { class: "name" }, title),
+        note ? h("span", { class: "dim small" }, note) : null, this.now), this.body, this.legend);
     this.data = [[], ...labels.map(() => [])];
     this.visible = false;
     this.observer = new IntersectionObserver(([entry]) => {
@@ -63,6 +65,7 @@ export class Chart {
     if (!this.plot) {
       if (!this.body.clientWidth) return;
       this.plot = new window.uPlot(this.options(), this.data, this.body);
+      if (this.onzoom) this.plot.over.addEventListener("dblclick", () => this.onzoom());
       this.keys();
     } else this.plot.setData(this.data);
   }
@@ -111,17 +114,21 @@ export class Chart {
       width: this.body.clientWidth, height: this.height, series: [{}, ...lines],
       bands: this.band ? [{ series: [3, 1], fill: `${lineColour(0)}33` }] : undefined,
       legend: { show: false }, focus: { alpha: 0.25 },
-      cursor: { y: false, sync: { key: this.sync }, drag: { x: false, y: false }, points: { size: 6 },
+      cursor: { y: false, points: { size: 6 },
+        // A selection is of one chart; what it shows then is all charts' time.
+        sync: { key: this.sync, filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } },
+        drag: { x: Boolean(this.onzoom), y: false, setScale: false, dist: 5 },
         focus: { prox: many ? 16 : -1 } },
       scales: { y: { range: (_, low, high) => this.range(low, high) } },
       padding: [6, 22, 0, 0],
       axes: [
         { stroke: text, grid: { show: false }, ticks: { show: false }, font, size: 27, gap: 9, space: 70,
-          values: (_, times) => times.map(brief) },
+          values: (_, times) => times.map((time) => brief(time, times.at(-1) - times[0])) },
         { stroke: text, grid, ticks: { show: false }, font, size: 62, space: 34,
           values: (_, values) => values.map((value) => format(value, this.unit, true)) },
       ],
       hooks: {
+        setSelect: [(plot) => this.select(plot)],
         setCursor: [(plot) => this.latest(plot.cursor.idx ?? undefined)],
         setSeries: [(plot, place) => {
           this.focused = place ?? 0;
@@ -129,6 +136,14 @@ export class Chart {
         }],
       },
     };
+  }
+
+  select(plot) {
+    const { left, width } = plot.select;
+    if (!width || !this.onzoom) return;
+    const [from, to] = [left, left + width].map((place) => plot.posToVal(place, "x"));
+    plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    this.onzoom(from, to);
   }
 
   range(low, high) {
@@ -139,10 +154,14 @@ export class Chart {
   }
 }
 
-function brief(seconds) {
+/** A time on the axis, with its date where the axis is longer than a day. */
+function brief(seconds, length) {
   const date = new Date(seconds * 1000);
   const two = (number) => String(number).padStart(2, "0");
   const minutes = `${two(date.getHours())}:${two(date.getMinutes())}`;
+  const day = `${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+  if (length > 4 * 86400) return day;
+  if (length > 43200) return `${day} ${minutes}`;
   return date.getSeconds() ? `${minutes}:${two(date.getSeconds())}` : minutes;
 }
 

@@ -61,6 +61,24 @@ export function clock(seconds) {
   return `${two(date.getMonth() + 1)}-${two(date.getDate())} ${time}`;
 }
 
+const two = (number) => String(number).padStart(2, "0");
+
+/** Write seconds since the epoch as local date and time: 2026-11-28 14:05:00. */
+export function dateTime(seconds) {
+  const date = new Date(seconds * 1000);
+  if (Number.isNaN(date.getTime())) return "–";
+  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${two(date.getHours())}`
+    + `:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+}
+
+/** The time zone of the browser at a time: Europe/Berlin, UTC+01:00. */
+export function timeZone(seconds) {
+  const minutes = -new Date(seconds * 1000).getTimezoneOffset();
+  const size = Math.abs(minutes);
+  const offset = `UTC${minutes < 0 ? "-" : "+"}${two(Math.floor(size / 60))}:${two(size % 60)}`;
+  return `${Intl.DateTimeFormat().resolvedOptions().timeZone}, ${offset}`;
+}
+
 /** Write a number of seconds: 2 d 3 h, 5 min 10 s. */
 export function duration(seconds) {
   const whole = Math.max(0, Math.round(seconds));

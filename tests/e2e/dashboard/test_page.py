@@ -165,9 +165,8 @@ async def test_job_page_shows_nodes_energy_and_roofline(busy: Served, page: Page
 
 async def test_history_is_read_from_files(busy: Served, page: Page) -> None:
     """An hour of a node, with values that are no longer live."""
-    assert busy.server.parquet is not None
     now = int(time.time())
-    async with ParquetSink(dir=str(busy.server.parquet.directory)) as sink:
+    async with ParquetSink(dir=str(busy.parquet)) as sink:
         for second in range(now - 3000, now - 1500, 60):
             await sink.write(to_lines(metrics(second)))
     await go(page, busy, "#/node/fox.test/n1")
@@ -177,7 +176,7 @@ async def test_history_is_read_from_files(busy: Served, page: Page) -> None:
     await page.until(width)
     await page.js("[...document.querySelectorAll('.spans button')][1].click()")
     await page.until(
-        "document.querySelector('.note').textContent", lambda text: text != "Reading files …"
+        "document.querySelector('.note').textContent", lambda text: text != "Reading history …"
     )
     assert await page.js("document.querySelector('.note').textContent") == ""
     pressed = "document.querySelector('.spans [aria-pressed=true]').textContent"

@@ -1,58 +1,78 @@
-// One job: what it is, how its nodes do, energy, roofline.
+// One job: what it is, how its nodes do, energy, roofline; all of exactly its own time.
 
 import { Chart, Columns } from "../chart.js";
 import { card, fill, h, nodeLink, say } from "../dom.js";
-import { fetchHistory, spanButtons } from "../history.js";
+import { fetchHistory, StatisticsTable, TimeRange, trimmed } from "../history.js";
+import { BAND, energyOf, JobColumns, joined, statisticsOf } from "../jobdata.js";
 import { Roofline } from "../roofline.js";
-import { clock, count, duration, format } from "../units.js";
+import { count, dateTime, duration, format } from "../units.js";
 
 const REFRESH = 30000;
-const MAX_HISTORY_NODES = 64;
+const MAX_LINES = 8;
 
 export class JobPage {
-  constructor({ parts, about }) {
+  constructor({ parts, about, params }) {
     const [cluster = "", job = "0", start = "0"] = parts;
     this.key = { cluster, job: Number(job) || 0, start: Number(start) || 0 };
+    this.asked = { cluster, job: this.key.job, begin: this.key.start };
     this.about = about;
     this.title = `job ${job}`;
     this.query = { view: "job", ...this.key };
-    this.span = 0;
     this.charts = [];
-    this.columns = new Columns(0);
+    this.rows = new Columns(0);
     this.facts = h("dl", { class: "facts" });
     this.nodes = h("p", { class: "nodes" });
     this.note = h("span", { class: "note", role: "status" });
     this.body = h("div", { class: "charts" });
+    this.report = h("div", {}); // what went wrong, efficiency
     this.roofline = new Roofline();
     this.energy = h("dl", { class: "counts" });
-    this.power = new Chart({ title: "power of all nodes", unit: "W", labels: [""], height: 190 });
+    this.zoom = (from, to) => about.history && this.range.zoom(from, to);
+    this.power = new Chart({ title: "power of all nodes", unit: "W", labels: [""], height: 190, onzoom: this.zoom });
     this.side = h("div", { class: "halves", hidden: true },
-      this.roofline.element, card("Energy", this.energy, this.power.element));
+      this.roofline.element, card("Energy of the whole job", this.energy, this.power.element));
+    this.statistics = new StatisticsTable(format);
+    this.range = new TimeRange({ about, params, own: "whole job", spans: [], onchoose: () => this.load() });
     this.state = h("span", { class: "chip" }, "…");
     this.element = h("div", {},
       h("div", { class: "title" }, h("h1", {}, `Job ${job}`), h("span", { class: "dim" }, cluster),
-        this.state, this.note, h("span", { class: "gap" }), spanButtons(about, (seconds) => this.choose(seconds))),
-      h("section", { class: "card" }, this.facts, this.nodes), this.side, this.body);
-    this.timer = setInterval(() => this.span && this.load(), REFRESH);
+        this.state, this.note, h("span", { class: "gap" }), this.range.element),
+      h("section", { class: "card" }, this.facts, this.nodes), this.report, this.side, this.range.shown,
+      this.body, this.statistics.element);
+    this.timer = setInterval(() => this.job && !this.job.stop && this.loadAll(), REFRESH);
   }
 
   frame(header, numbers) {
     if (header.missing) {
-      say(this.state, "unknown");
-      fill(this.body, h("p", { class: "empty" }, "No event of this job has been received. ",
-        h("a", { href: "#/jobs" }, "All jobs")));
+      if (header.first) this.unknown();
       return;
     }
     if (header.job) this.describe(header.job);
     if (this.job && !this.job.stop) say(this.elapsed, duration(Date.now() / 1000 - this.job.start));
-    if (header.metrics) this.build(header);
+    if (header.metrics) {
+      this.rows = new Columns(header.metrics.length * (header.nodes ?? BAND).length);
+      this.header = header;
+    }
     if (!header.times) return;
-    this.columns.add(header.times, numbers);
-    if (!this.span && header.times.length) this.show(this.columns.times, (place) => this.columns.columns[place]);
+    this.rows.add(header.times, numbers);
+    if (header.first || header.times.length) this.show();
+  }
+
+  /** The bus has no event of this job: the store may have. */
+  unknown() {
+    say(this.state, "unknown");
+    if (this.about.history) this.loadAll();
+    else this.empty("No event of this job has been received. ");
+  }
+
+  empty(text) {
+    fill(this.body, h("p", { class: "empty" }, text, h("a", { href: "#/jobs" }, "All jobs")));
   }
 
   describe(job) {
+    const before = this.job;
     this.job = job;
+    this.labels = job.nodes.length <= MAX_LINES ? job.nodes : BAND;
     say(this.state, job.state);
     this.state.className = `chip ${job.stop ? (job.state === "completed" ? "" : "warn") : "good"}`;
     const end = job.stop || Date.now() / 1000;
@@ -60,8 +80,8 @@ export class JobPage {
     const facts = [
       ["user", job.user], ["project", job.project], ["name", job.name], ["partition", job.partition],
       ["nodes", count(job.nodes.length)], ["hardware threads", job.hwthreads || ""],
-      ["accelerators", job.accelerators || ""], ["started", clock(job.start)],
-      ["ended", job.stop ? clock(job.stop) : ""], ["elapsed", this.elapsed],
+      ["accelerators", job.accelerators || ""], ["started", dateTime(job.start)],
+      ["ended", job.stop ? dateTime(job.stop) : ""], ["elapsed", this.elapsed],
       ["limit", job.walltime ? duration(job.walltime) : ""],
     ];
     fill(this.facts, facts.filter(([, value]) => value)
@@ -69,19 +89,63 @@ export class JobPage {
     fill(this.nodes, job.nodes.slice(0, 64).map((node) =>
       h("a", { href: nodeLink(job.cluster, node) }, node)),
       job.nodes.length > 64 ? `and ${job.nodes.length - 64} more` : null);
+    if (this.about.history && (!before || before.stop !== job.stop)) this.loadAll();
   }
 
-  /** Make the charts: a line for each node, or the range of all where they are many. */
-  build({ metrics, powers, known, nodes, count: total }) {
+  /** Start and end of what is shown, in seconds. */
+  bounds() {
+    const now = Date.now() / 1000;
+    const own = [this.job.start, this.job.stop || now];
+    if (!this.range.time) return own;
+    const [from, to] = this.range.bounds(now);
+    return [Math.max(from, own[0]), Math.min(to, own[1])];
+  }
+
+  /** Show stored columns as far as there are any, then live rows, all within the shown time. */
+  show() {
+    if (!this.job) return;
+    const [from, to] = this.bounds();
+    const live = this.header && new JobColumns(this.header, ...this.cut(from, to));
+    const data = joined(this.stored, live, this.labels);
+    this.range.show(from, to);
+    if (!data) return;
+    this.build(data);
+    for (const { chart, metric } of this.charts) {
+      chart.set([data.times, ...this.labels.map((label) =>
+        data.get(metric, label) ?? new Array(data.times.length).fill(null))]);
+    }
+    const labels = this.labels === BAND ? ["mean"] : this.labels;
+    const all = (metric) => labels.map((label) => data.get(metric, label)).filter(Boolean);
+    if (!this.roofline.element.hidden) this.roofline.set(all("flops_any"), all("mem_bw"));
+    if (data.powers.length) this.power.set([data.times, data.power]);
+    if (!this.summary) {
+      const { joules, seconds } = energyOf(data.times, data.power);
+      this.showSummary(statisticsOf(data), { joules, seconds }, data.known, "of the live values of the last minutes");
+    }
+  }
+
+  /** Live rows from one time to another. */
+  cut(from, to) {
+    const { times, columns } = this.rows;
+    const first = times.findIndex((time) => time >= from);
+    const start = first < 0 ? times.length : first;
+    const after = times.findIndex((time) => time > to);
+    const end = after < 0 ? times.length : after;
+    return [times.slice(start, end), (place) => columns[place].slice(start, end)];
+  }
+
+  /** Make the charts, where metrics or labels have changed: a line for each node, or a band. */
+  build({ metrics, powers, known, whole }) {
+    const layout = JSON.stringify([metrics, powers, [...whole], this.labels]);
+    if (layout === this.layout) return;
+    this.layout = layout;
     for (const { chart } of this.charts) chart.close();
-    Object.assign(this, { metrics, powers, known, names: nodes, total });
-    this.labels = nodes ?? ["minimum", "mean", "maximum"];
-    const width = this.labels.length;
-    this.columns = new Columns(metrics.length * width);
+    const band = this.labels === BAND;
     this.charts = metrics.filter((metric) => !powers.includes(metric)).map((metric) => {
       const { unit, meaning } = known[metric] ?? {};
-      return { metric, place: metrics.indexOf(metric) * width,
-        chart: new Chart({ title: metric, unit, meaning, labels: this.labels, band: !nodes }) };
+      const note = whole.has(metric) ? "whole node, other jobs included" : "";
+      return { metric, chart: new Chart({ title: metric, unit, meaning, note, labels: this.labels, band,
+        onzoom: this.zoom }) };
     });
     fill(this.body, this.charts.map(({ chart }) => chart.element));
     const hasRoof = metrics.includes("flops_any") && metrics.includes("mem_bw");
@@ -89,80 +153,56 @@ export class JobPage {
     this.side.hidden = !hasRoof && !powers.length;
     this.side.lastChild.hidden = !powers.length;
     if (hasRoof) this.roofline.units(known.flops_any?.unit, known.mem_bw?.unit);
-    if (!total) fill(this.body, h("p", { class: "empty" }, "Its nodes have sent nothing in the last minutes."));
-    if (this.span) this.load();
+    if (!metrics.length) fill(this.body, h("p", { class: "empty" }, "No metrics of this job were found."));
   }
 
-  /** Show columns; `column(place)` returns one of them. */
-  show(times, column) {
-    const width = this.labels.length;
-    for (const { chart, place } of this.charts) {
-      chart.set([times, ...this.labels.map((_, at) => column(place + at))]);
-    }
-    const all = (metric) => {
-      const place = this.metrics.indexOf(metric) * width;
-      return this.names ? this.names.map((_, at) => column(place + at)) : [column(place + 1)];
-    };
-    if (!this.roofline.element.hidden) this.roofline.set(all("flops_any"), all("mem_bw"));
-    if (this.powers.length) this.showPower(times, all);
-  }
-
-  showPower(times, all) {
-    const scale = this.names ? 1 : this.total; // else the column is the mean of the nodes
-    const columns = this.powers.flatMap(all);
-    const power = times.map((_, row) => {
-      const there = columns.map((column) => column[row]).filter((value) => value !== null && value !== undefined);
-      return there.length ? scale * there.reduce((sum, value) => sum + value, 0) : null;
-    });
-    this.power.set([times, power]);
-    let joules = 0;
-    let seconds = 0;
-    for (let row = 1; row < times.length; row += 1) {
-      if (power[row] === null || power[row - 1] === null) continue;
-      const passed = times[row] - times[row - 1];
-      joules += ((power[row] + power[row - 1]) / 2) * passed;
-      seconds += passed;
-    }
+  showSummary(statistics, energy, known, note) {
+    this.statistics.set(statistics.map((row) => ({ ...row, unit: known[row.metric]?.unit })), note);
+    if (!energy) return;
+    const { joules, seconds } = energy;
     const kilowattHours = joules / 3.6e6;
+    const nodes = this.job.nodes.length;
     fill(this.energy, [
-      ["energy in this time", kilowattHours >= 0.1 ? `${kilowattHours.toFixed(2)} kWh` : format(joules, "J")],
+      ["energy", kilowattHours >= 0.1 ? `${kilowattHours.toFixed(2)} kWh` : format(joules, "J")],
       ["mean power", seconds ? format(joules / seconds, "W") : "–"],
-      ["per node", seconds && this.total ? format(joules / seconds / this.total, "W") : "–"],
-      ["over", duration(seconds)],
+      ["per node", seconds && nodes ? format(joules / seconds / nodes, "W") : "–"],
+      ["measured for", duration(seconds)],
     ].map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
   }
 
-  choose(seconds) {
-    this.span = seconds;
-    say(this.note, "");
-    if (seconds) this.load();
-    else this.show(this.columns.times, (place) => this.columns.columns[place]);
-  }
-
-  /** Show history from the files: of the job, or of the last time that was chosen. */
-  async load() {
-    if (!this.job || !this.names || this.names.length > MAX_HISTORY_NODES) {
-      say(this.note, "History is there for jobs of up to 32 nodes.");
+  /** Read the statistics of the whole job, and the columns of the shown time. */
+  async loadAll() {
+    try {
+      const { job, statistics, energy, known } = await fetchHistory({ of: "statistics", ...this.asked });
+      if (!this.job) this.describe(job);
+      this.summary = statistics.length ? { statistics, energy } : null;
+      if (this.summary) this.showSummary(statistics, energy, known, "of all stored values of the job");
+    } catch (error) {
+      if (this.job) say(this.note, error.message);
+      else this.empty(`${error.message}. `);
       return;
     }
-    const stop = this.job.stop || Date.now() / 1000;
-    const asked = this.span;
-    const start = Math.max(stop - asked, this.job.start);
-    if (!this.note.textContent) say(this.note, "Reading files …");
+    await this.load();
+  }
+
+  /** Read the columns of the shown time. */
+  async load() {
+    if (!this.job) return;
+    const [start, stop] = this.bounds();
+    const number = this.number = (this.number ?? 0) + 1;
+    if (!this.stored) say(this.note, "Reading history …");
     try {
-      const { times, found } = await fetchHistory({ cluster: this.job.cluster, nodes: this.names,
-        start, stop: Math.max(stop, start + 1), metrics: this.metrics });
-      if (this.span !== asked) return;
-      say(this.note, found.size ? "" : "The files hold nothing of this job in this time.");
-      const none = times.map(() => null);
-      const width = this.labels.length;
-      this.show(times, (place) => {
-        const metric = this.metrics[Math.floor(place / width)];
-        const averaged = this.known[metric]?.averaged;
-        return ofNode(found, this.names[place % width], metric, averaged) ?? none;
-      });
+      const answer = await fetchHistory({ of: "job", ...this.asked, start, stop });
+      if (number !== this.number) return;
+      const all = answer.metrics.flatMap((_, at) => (answer.nodes ?? BAND).map((__, label) =>
+        answer.column(at * (answer.nodes ?? BAND).length + label)));
+      const { times, columns } = trimmed(answer.times, [...all, answer.column(all.length)]);
+      this.stored = new JobColumns(answer, times, (place) => columns[place], columns.at(-1));
+      this.stored.step = answer.step;
+      say(this.note, answer.truncated ? "There is more than can be shown: choose a shorter time." : "");
+      this.show();
     } catch (error) {
-      say(this.note, error.message);
+      if (number === this.number) say(this.note, error.message);
     }
   }
 
@@ -178,18 +218,4 @@ export class JobPage {
     this.power.close();
     this.roofline.close();
   }
-}
-
-/** A node's column: what it sent as a whole, else its parts added up or averaged. */
-function ofNode(found, node, metric, averaged) {
-  const whole = found.get([node, metric, ""].join("\0"));
-  if (whole) return whole;
-  const prefix = `${node}\0${metric}\0`;
-  const parts = [...found].filter(([key]) => key.startsWith(prefix)).map(([, column]) => column);
-  if (!parts.length) return null;
-  return parts[0].map((_, row) => {
-    const there = parts.map((column) => column[row]).filter((value) => value !== null);
-    const sum = there.reduce((total, value) => total + value, 0);
-    return there.length ? sum / (averaged ? there.length : 1) : null;
-  });
 }

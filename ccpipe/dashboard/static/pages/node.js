@@ -2,7 +2,7 @@
 
 import { Chart, Columns } from "../chart.js";
 import { card, fill, h, say } from "../dom.js";
-import { fetchHistory, spanButtons } from "../history.js";
+import { fetchHistory, TimeRange } from "../history.js";
 import { clock } from "../units.js";
 import { entryLine } from "./events.js";
 import { JobTable } from "./jobs.js";
@@ -24,12 +24,12 @@ const MAX_ENTRIES = 50;
 const REFRESH = 30000;
 
 export class NodePage {
-  constructor({ parts, about, ask }) {
+  constructor({ parts, about, ask, params }) {
     const [cluster = "", node = ""] = parts;
-    Object.assign(this, { cluster, node, ask });
+    Object.assign(this, { cluster, node, ask, about });
     this.title = node;
     this.query = { view: "node", cluster, node };
-    this.span = 0;
+    this.range = new TimeRange({ about, params, own: "live", onchoose: () => this.choose() });
     this.charts = [];
     this.columns = new Columns(0);
     this.state = h("span", { class: "chip" }, "…");
@@ -45,21 +45,27 @@ export class NodePage {
     this.element = h("div", {},
       h("div", { class: "title" }, h("h1", {}, node), h("span", { class: "dim" }, cluster), this.state,
         this.note, h("span", { class: "gap" }), this.search,
-        spanButtons(about, (seconds) => this.choose(seconds))),
+        this.range.element),
+      this.range.shown,
       this.running, this.body, card("Events and log of this node", this.quiet, this.entries));
-    this.timer = setInterval(() => this.span && this.load(), REFRESH);
+    this.timer = setInterval(() => this.range.time?.last && this.load(), REFRESH);
+    if (this.range.time) this.load();
   }
 
   frame(header, numbers) {
     if (header.missing) {
       say(this.state, "unknown");
-      fill(this.body, h("p", { class: "empty" }, "Nothing has been received from a node of this name. ",
+      if (!this.range.time) fill(this.body, h("p", { class: "empty" }, "Nothing has been received from a node of this name. ",
         h("a", { href: "#/" }, "All nodes")));
       return;
     }
     say(this.state, header.silent ? `silent since ${clock(header.seen)}` : "live");
     this.state.className = `chip ${header.silent ? "warn" : "good"}`;
-    if (header.series) this.build(header);
+    if (header.series) {
+      this.series = header;
+      this.columns = new Columns(header.series.length);
+      if (!this.range.time) this.build(header);
+    }
     if (header.jobs) {
       this.jobs.set(header.jobs);
       this.running.hidden = !header.jobs.length;
@@ -72,13 +78,13 @@ export class NodePage {
       this.quiet.hidden = true;
     }
     this.columns.add(header.times, numbers);
-    if (!this.span && header.times.length) this.live();
+    if (!this.range.time && header.times.length) this.live();
   }
 
   /** Make the charts: one for each metric, with a line for each part. */
   build({ series, known }) {
+    this.built = JSON.stringify(series);
     for (const { chart } of this.charts) chart.close();
-    this.columns = new Columns(series.length);
     const metrics = new Map();
     series.forEach(([metric, part], place) => {
       if (!metrics.has(metric)) metrics.set(metric, []);
@@ -95,7 +101,6 @@ export class NodePage {
     }
     fill(this.body, sections);
     this.filter();
-    if (this.span) this.load();
   }
 
   section(title, names, metrics, known, open) {
@@ -107,7 +112,8 @@ export class NodePage {
       const whole = all.find(({ part }) => !part);
       const { unit, meaning, averaged } = known[metric] ?? {};
       const labels = lines.map(({ part }) => part);
-      const chart = new Chart({ title: metric, unit, meaning, labels, summed: !averaged });
+      const chart = new Chart({ title: metric, unit, meaning, labels, summed: !averaged,
+        onzoom: (from, to) => this.about.history && this.range.zoom(from, to) });
       this.charts.push({ chart, metric, lines, whole });
       return chart.element;
     });
@@ -118,34 +124,40 @@ export class NodePage {
 
   live() {
     const { times, columns } = this.columns;
+    if (this.series && this.built !== JSON.stringify(this.series.series)) this.build(this.series);
+    if (times.length) this.range.show(times[0], times.at(-1));
     for (const { chart, lines, whole } of this.charts) {
       chart.set([times, ...lines.map(({ place }) => columns[place])], whole && columns[whole.place]);
     }
   }
 
-  choose(seconds) {
-    this.span = seconds;
+  choose() {
     say(this.note, "");
-    if (seconds) this.load();
+    if (this.range.time) this.load();
     else this.live();
   }
 
-  /** Show history from the files. */
+  /** Show stored values of the chosen time; of a node that is gone, all that there are. */
   async load() {
-    const stop = Date.now() / 1000;
-    const asked = this.span;
-    if (!this.note.textContent) say(this.note, "Reading files …");
+    const [start, stop] = this.range.bounds(Date.now() / 1000);
+    const number = this.number = (this.number ?? 0) + 1;
+    if (!this.note.textContent) say(this.note, "Reading history …");
     try {
-      const { times, found } = await fetchHistory(
-        { cluster: this.cluster, nodes: [this.node], start: stop - asked, stop });
-      if (this.span !== asked) return;
-      say(this.note, found.size ? "" : "The files hold nothing of this node in this time.");
-      const none = times.map(() => null);
-      for (const { chart, metric, lines } of this.charts) {
-        chart.set([times, ...lines.map(({ part }) => found.get([this.node, metric, part].join("\0")) ?? none)]);
+      const answer = await fetchHistory(
+        { of: "nodes", cluster: this.cluster, nodes: [this.node], start, stop });
+      if (number !== this.number || !this.range.time) return;
+      const { times, truncated, known } = answer;
+      say(this.note, !answer.series.length ? "The store has nothing of this node in this time."
+        : truncated ? "There is more than can be shown: choose a shorter time." : "");
+      const series = answer.series.map(([, metric, part]) => [metric, part]);
+      if (series.length && JSON.stringify(series) !== this.built) this.build({ series, known });
+      for (const { chart, lines, whole } of this.charts) {
+        const column = ({ place }) => (series.length ? answer.column(place) : times.map(() => null));
+        chart.set([times, ...lines.map(column)], whole && column(whole));
       }
+      this.range.show(start, stop);
     } catch (error) {
-      say(this.note, error.message);
+      if (number === this.number) say(this.note, error.message);
     }
   }
 

@@ -25,7 +25,7 @@ MAX_DAYS = 366
 MAX_NODES = 10_000
 MAX_LINES = 64
 """Maximum number of nodes with a curve each."""
-MAX_CELLS = 2_000_000
+MAX_CELLS = 1_000_000
 """Maximum number of values that a store returns at once."""
 MIN_POINTS = 50
 ASSUMED_METRICS = 20
@@ -101,8 +101,9 @@ def owned_parts(query: MetricQuery) -> tuple[list[str], list[str]]:
 def stored_series(
     hostname: str, metric: str, level: str, part: str, *columns: Sequence[float]
 ) -> StoredSeries:
-    """Return a series of a row of a store: names, places, means, counts and times."""
-    places, means, counts, times = (np.array(column, np.float64) for column in columns)
+    """Return a series of a row of a store: names, places in any order, means, counts and times."""
+    order = np.argsort(columns[0])
+    places, means, counts, times = (np.array(column, np.float64)[order] for column in columns)
     return StoredSeries(
         hostname, metric, level, part, places.astype(np.int64), means, counts, times
     )

@@ -12,7 +12,7 @@ MAX_EVENTS = 200_000
 SECOND = 10**9
 
 
-class JobEvents:
+class JoinedJobs:
     """Joins starts and stops, which may come in any order and repeatedly."""
 
     def __init__(self) -> None:

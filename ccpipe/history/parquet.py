@@ -34,7 +34,7 @@ from ccpipe.history.interfaces import (
     MetricQuery,
     MetricStatistics,
 )
-from ccpipe.history.job_events import SECOND, JobEvents, overlapping
+from ccpipe.history.job_events import SECOND, JoinedJobs, overlapping
 from ccpipe.jobs import Job, RunKey
 
 try:
@@ -83,7 +83,7 @@ class ParquetHistory:
         span = max(0.0, start - LONGEST_JOB), stop + LONGEST_JOB
 
         def read(connection: Connection) -> list[Job]:
-            events = JobEvents()
+            events = JoinedJobs()
             self._read_events(events, connection, cluster, *span)
             return list(overlapping(events.jobs().values(), start, stop))
 
@@ -174,7 +174,7 @@ class ParquetHistory:
 
     def _read_events(
         self,
-        events: JobEvents,
+        events: JoinedJobs,
         connection: Connection,
         cluster: str,
         start: float,
@@ -195,7 +195,7 @@ class ParquetHistory:
     def _job(self, key: RunKey, connection: Connection) -> Job | None:
         """Read the day of the start, then further days until the job has ended."""
         begin = key.start // SECOND
-        events = JobEvents()
+        events = JoinedJobs()
         last = min(begin + LONGEST_JOB, time.time() + DAY)
         job: Job | None = None
         for day in range(begin, int(last) + 1, DAY):
@@ -267,14 +267,14 @@ OWNED = """
 """
 
 NODE_VALUES = """
-    SELECT hostname, metric, level, '' AS part, epoch_us(time) / 1e6 - $start AS seconds,
-           CASE WHEN level = '' OR metric IN (SELECT unnest($averaged)) THEN avg(value)
-                ELSE sum(value) END AS value
-    FROM ({samples}) GROUP BY hostname, metric, level, time
+    SELECT hostname, metric, level, '' AS part, epoch_us(time) / 1e6 - $start AS seconds, value,
+           level <> '' AND metric NOT IN (SELECT unnest($averaged)) AS is_summed
+    FROM ({samples})
 """
 
 PART_VALUES = """
     SELECT hostname, metric, level, epoch_us(time) / 1e6 - $start AS seconds, value,
+           false AS is_summed,
            trim(CASE WHEN coalesce(type, 'node') = 'node' THEN ''
                      ELSE type || ' ' || coalesce(type_id, '') END || ' ' ||
                 CASE WHEN stype IS NULL THEN '' ELSE stype || ' ' || coalesce(stype_id, '') END)
@@ -282,19 +282,26 @@ PART_VALUES = """
     FROM ({samples}) WHERE level <> '' AND coalesce(type, '') NOT IN (SELECT unnest($fine))
 """
 
+# The mean of a node's sums is the sum of all values by the number of times: values are not grouped
+# by time first, which would take the memory of all of them.
 INTERVALS = """
-    SELECT hostname, metric, level, part, list(bucket ORDER BY bucket),
-           list(mean ORDER BY bucket), list(n ORDER BY bucket), list(t ORDER BY bucket)
+    SELECT hostname, metric, level, part, list(bucket), list(mean), list(n), list(t)
     FROM (
         SELECT hostname, metric, level, part, CAST(floor(seconds / $step) AS BIGINT) AS bucket,
-               avg(value) AS mean, count(*) AS n, avg(seconds) AS t
-        FROM ({values}) GROUP BY ALL LIMIT $limit
-    ) GROUP BY ALL ORDER BY ALL
+               count(DISTINCT CASE WHEN level <> '' THEN seconds END) AS times,
+               CASE WHEN bool_or(is_summed) THEN sum(value) / times ELSE avg(value) END AS mean,
+               CASE WHEN level = '' THEN count(*) ELSE times END AS n, avg(seconds) AS t
+        FROM ({values}) GROUP BY hostname, metric, level, part, bucket LIMIT $limit
+    ) GROUP BY ALL ORDER BY hostname, metric, level, part
 """
 
 STATISTICS = """
-    SELECT level, hostname, metric, part, count(*), min(value), avg(value), max(value)
-    FROM ({values}) GROUP BY ALL ORDER BY ALL
+    SELECT level, hostname, metric, part, count(*), min(v), avg(v), max(v)
+    FROM (
+        SELECT hostname, metric, level, part,
+               CASE WHEN bool_or(is_summed) THEN sum(value) ELSE avg(value) END AS v
+        FROM ({values}) GROUP BY hostname, metric, level, part, seconds
+    ) GROUP BY ALL ORDER BY ALL
 """
 
 EVENTS = """

@@ -32,7 +32,7 @@ from ccpipe.history.grid import (
     stored_series,
 )
 from ccpipe.history.interfaces import LONGEST_JOB, MetricCurves, MetricQuery, MetricStatistics
-from ccpipe.history.job_events import SECOND, JobEvents, overlapping
+from ccpipe.history.job_events import SECOND, JoinedJobs, overlapping
 from ccpipe.jobs import Job, RunKey
 
 try:
@@ -117,7 +117,7 @@ class PostgresHistory:
     async def jobs(self, cluster: str, start: float, stop: float) -> Sequence[Job]:
         if not 0 < stop - start <= MAX_DAYS * DAY or start < 0:
             raise UsageError(f"a time range is more than 0 s and at most {MAX_DAYS} days")
-        events = JobEvents()
+        events = JoinedJobs()
         async with self._transaction() as connection:
             span = max(0.0, start - LONGEST_JOB), stop + LONGEST_JOB
             await self._read_events(events, connection, cluster, *span)
@@ -126,7 +126,7 @@ class PostgresHistory:
     async def job(self, key: RunKey) -> Job | None:
         begin = key.start // SECOND
         last = min(begin + LONGEST_JOB, time.time() + DAY)
-        events = JobEvents()
+        events = JoinedJobs()
         job: Job | None = None
         async with self._transaction() as connection:
             for day in range(begin, int(last) + 1, DAY):
@@ -223,7 +223,7 @@ class PostgresHistory:
 
     async def _read_events(
         self,
-        events: JobEvents,
+        events: JoinedJobs,
         connection: Any,
         cluster: str,
         start: float,

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.live.jobs import SECOND, LiveJobs
+from ccpipe.jobs import JobNode
+from ccpipe.live.jobs import MAX_PARTS, SECOND, LiveJobs
 from ccpipe.message import event
 
 
@@ -32,6 +33,19 @@ def test_job_runs_until_its_stop() -> None:
     assert (job.end, job.state) == (300 * SECOND, "failed")
     assert [node.hostname for node in job.nodes] == ["n1", "n2"]
     assert (jobs.on("c", "n2"), list(jobs.nodes), list(jobs.ended)) == ([], [], [job.run_key])
+
+
+def test_job_keeps_parts_of_shared_nodes_only() -> None:
+    """Of an exclusive job, and of one with too many, only the nodes are kept."""
+    jobs = LiveJobs()
+    few = [{"hostname": "n1", "hwthreads": [0, 1], "accelerators": ["00:1a"]}]
+    many = [{"hostname": "n1", "hwthreads": list(range(MAX_PARTS + 1))}]
+    for number, (nodes, shared) in enumerate([(few, "multi_user"), (few, "none"), (many, "")]):
+        feed(jobs, "start_job", jobId=number, cluster="c", startTime=100 - number,
+             resources=nodes, shared=shared)  # fmt: skip
+    [kept, *others] = [job.nodes[0] for job in jobs.latest()]
+    assert (kept.hwthreads, kept.accelerators) == ((0, 1), ("00:1a",))
+    assert others == [JobNode("n1"), JobNode("n1")]
 
 
 def test_stop_without_start_time_ends_latest_job_of_id() -> None:

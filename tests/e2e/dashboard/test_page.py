@@ -12,7 +12,7 @@ from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import DashboardOptions, Site
 from ccpipe.dashboard.server import DashboardServer
 from ccpipe.dashboard.sign_in import SignIn
-from ccpipe.formats.lineprotocol import encode, to_lines
+from ccpipe.formats.lineprotocol import decode, encode, to_lines
 from ccpipe.live.feed import LiveFeed
 from ccpipe.message import Message, event, log, metric
 from ccpipe.pipeline import DeadLetter
@@ -163,24 +163,54 @@ async def test_job_page_shows_nodes_energy_and_roofline(busy: Served, page: Page
     assert page.problems == []
 
 
-async def test_history_is_read_from_files(busy: Served, page: Page) -> None:
-    """An hour of a node, with values that are no longer live."""
+@pytest.mark.parametrize("interval", [2, 60, 90])
+async def test_node_page_shows_history_at_interval(busy: Served, page: Page, interval: int) -> None:
+    """An hour and more of a node: values that are no longer live, without gaps."""
     now = int(time.time())
+    begin = now - 3000
+    lines = [
+        f"mem_used,cluster=fox.test,hostname=n1,type=node value={second - begin} {second}"
+        for second in range(begin, now - 600, interval)
+    ]
     async with ParquetSink(dir=str(busy.parquet)) as sink:
-        for second in range(now - 3000, now - 1500, 60):
-            await sink.write(to_lines(metrics(second)))
+        await sink.write(decode("\n".join(lines).encode()))
     await go(page, busy, "#/node/fox.test/n1")
     await page.until("document.querySelectorAll('.chart').length", lambda n: n >= 7)
-    width = """(() => { const u = document.querySelector('.u-over');
-        const axis = [...document.querySelectorAll('.chart')][0]; return axis ? 1 : 0; })()"""
-    await page.until(width)
     await page.js("[...document.querySelectorAll('.spans button')][1].click()")
-    await page.until(
-        "document.querySelector('.note').textContent", lambda text: text != "Reading history …"
-    )
-    assert await page.js("document.querySelector('.note').textContent") == ""
+    await page.until("location.hash", lambda at: at == "#/node/fox.test/n1?last=3600")
+    charts = "[...document.querySelectorAll('.chart .name')].map(n => n.textContent)"
+    await page.until(charts, lambda names: set(names) == {"mem_used"})
     pressed = "document.querySelector('.spans [aria-pressed=true]').textContent"
     assert await page.js(pressed) == "1 h"
+    drawn = """import('/history.js').then(m => m.fetchHistory({of: 'nodes', cluster: 'fox.test',
+        nodes: ['n1'], start: %d, stop: %d})).then(a => [a.step, a.column(0)])"""
+    step, column = await page.js(drawn % (begin, begin + 1200))
+    assert step >= interval
+    assert None not in column
+    # the address opens the same time elsewhere
+    await page.open("about:blank")
+    await go(page, busy, f"#/node/fox.test/n1?from={begin}&to={begin + 1200}")
+    await page.until(charts, lambda names: set(names) == {"mem_used"})
+    fields = "[...document.querySelectorAll('.range input')].map(i => new Date(i.value) / 1000)"
+    await page.until(fields, [begin, begin + 1200].__eq__)
+    await page.js("[...document.querySelectorAll('.spans button')][0].click()")
+    await page.until(charts, lambda names: len(names) >= 7)
+    assert page.problems == []
+
+
+async def test_gone_node_shows_history(busy: Served, page: Page) -> None:
+    """Its last values are in the store, though nothing was received lately."""
+    now = int(time.time())
+    line = f"mem_used,cluster=fox.test,hostname=gone,type=node value=5 {now - 3000}"
+    async with ParquetSink(dir=str(busy.parquet)) as sink:
+        await sink.write(decode(line.encode()))
+    await go(page, busy, "#/node/fox.test/gone")
+    await page.until("document.querySelector('main').textContent",
+                     lambda text: "Nothing has been received" in text)  # fmt: skip
+    await page.js("[...document.querySelectorAll('.spans button')][1].click()")
+    await page.until(
+        "document.querySelector('.chart .name')?.textContent", lambda name: name == "mem_used"
+    )
     assert page.problems == []
 
 

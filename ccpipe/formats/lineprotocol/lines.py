@@ -2,8 +2,9 @@
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import chain, compress
-from operator import not_
+from operator import not_, or_
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, overload
 
 from ccpipe.errors import EncodeError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Column: TypeAlias = "array[Any]"
+Digest: TypeAlias = tuple[int, int, bool]
 
 COLUMNS = ("series", "fields", "types", "numbers", "exact", "times", "starts", "ends")
 
@@ -93,10 +95,10 @@ class Lines(Sequence[Message]):
         """Sources of ``concat``, for the columns not accessed yet."""
         self.rows = b""
         """The rows as packed by the compiled decoder; empty once the columns differ from them."""
-        self.digest: tuple[int, int, bool] | None = None
+        self.digest: Digest | None = None
         """Summary by the compiled decoder, if the rows are the whole payload: types of the values
         as bits, the field of all rows or -1, and whether the payload consists of just the lines
-        of these rows, each ending in LF."""
+        of these rows, each ending in LF. With it, ``concat`` needs to look at no row."""
         self.table = table if table is not None else SeriesTable()
         self.series = array("i")
         """Codes: indices into ``table.series``."""
@@ -353,6 +355,7 @@ class Lines(Sequence[Message]):
             whole = Lines.__new__(Lines)
             whole.parts, whole.table, whole.rows = parts, table, b""
             whole.rejected = [each for part in parts for each in part.rejected]
+            whole.digest = _joined_digest([part.digest for part in parts])
         else:
             whole = Lines(b"".join(part.payload for part in parts), table)
             offset = 0
@@ -420,6 +423,15 @@ class Lines(Sequence[Message]):
             return True
         edges = [edge for edge in (start, stop) if 0 < edge < len(self) and start < stop]
         return any(self.starts[edge - 1] == self.starts[edge] for edge in edges)
+
+
+def _joined_digest(digests: Sequence[Digest | None]) -> Digest | None:
+    """Return the summary of concatenated payloads; None if one of them has none."""
+    known = [digest for digest in digests if digest is not None]
+    if len(known) < len(digests):
+        return None
+    types, fields, dense = zip(*known, strict=True)
+    return reduce(or_, types), fields[0] if len(set(fields)) == 1 else -1, all(dense)
 
 
 def _kept(column: Column, flags: bytes) -> Column:

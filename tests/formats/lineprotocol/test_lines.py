@@ -22,6 +22,7 @@ from ccpipe.formats.lineprotocol import (
     is_number,
     to_lines,
 )
+from ccpipe.formats.lineprotocol import lines as lines_module
 from ccpipe.formats.lineprotocol.arrow import SCHEMA, TAG_COLUMNS
 from ccpipe.formats.lineprotocol.decoder import decode_compiled, decode_in_python
 from ccpipe.formats.lineprotocol.grammar import CC, INFLUX
@@ -119,6 +120,21 @@ def test_passthrough_returns_clean_payload_without_copy() -> None:
         assert decode(other).passthrough() == payload
     whole = Lines.concat([decode(b"a v=1,w=2 1"), decode(b"broken\nb v=2 2\n")])
     assert whole.passthrough() == payload
+
+
+@needs_kernel
+def test_concat_summarizes_its_parts_when_all_are_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Types, the only field and the bytes to pass on are known without building a column."""
+    payloads = [b"m value=1 1\n", b"m value=2i 2\n"]
+    whole = Lines.concat(list(map(decode, payloads)))
+    mixed = Lines.concat([decode(payloads[0]), decode(b"m other=1 1\n\n")])
+    with monkeypatch.context() as context:
+        context.setattr(lines_module, "KERNEL", None)  # which builds the columns
+        assert whole.used_types == {ValueType.FLOAT, ValueType.INT}
+        assert whole.only_field == whole.table.field_codes[b"value"]
+        assert whole.passthrough() == b"".join(payloads)
+        assert mixed.only_field is None
+    assert mixed.passthrough() == b"m value=1 1\nm other=1 1\n"
 
 
 @pytest.mark.parametrize("number", ["1", "1.5", "0.5", "1.5e3", "1e3", "-1", "1i", "t"])

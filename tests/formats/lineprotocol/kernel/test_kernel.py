@@ -202,9 +202,11 @@ def results(
     parts = [read(payload, dialect=dialect, lenient=lenient) for payload in payloads]
     whole = Lines.concat([Lines(), *parts])
     other = Lines.concat([*parts, Lines()])
+    alike = Lines.concat(parts) if parts else whole
     units: tuple[Precision | Literal["auto"], ...] = ("s", "ms", "us", "ns", "auto")
     found: list[object] = []
-    for lines in (*parts, whole, other, whole[rows], whole.take((keep * len(whole))[: len(whole)])):
+    kept = whole.take((keep * len(whole))[: len(whole)])
+    for lines in (*parts, whole, other, alike, whole[rows], kept):
         found += reported(lines)
         found.append(lines.passthrough())
         found += [outcome(lambda: encode(lines, precision=unit)) for unit in units]  # noqa: B023

@@ -134,6 +134,16 @@ async def test_series_is_stored_once(server: Server) -> None:
     assert await server.ask(database, "SELECT count(*) FROM messages") == [(8,)]
 
 
+async def test_series_with_and_without_escapes_are_created_together(server: Server) -> None:
+    """Names with braces, quotes and backslashes are stored as they are, in one statement."""
+    database = await server.database()
+    names = ["m", "{m}", "a b", "a,b", '"m"', r"a\b", r"\m", "100%", "ä=ö"]
+    batch = [Message(name, {"tag": tag}, 1.0, NOON) for name in names for tag in names]
+    async with server.sink(database) as sink:
+        await sink.write(to_lines(batch))
+    assert await server.messages(database) == Counter(map(sent, batch))
+
+
 async def test_concurrent_bridges_create_tables_and_series_once(server: Server) -> None:
     database = await server.database()
     batches = [[metric(float(n), n=str(n), round=str(r)) for n in range(300)] for r in range(3)]

@@ -218,14 +218,12 @@ class SeriesIds:
         ids = _numbers(await connection.fetchval(FOUND, known_by))
         if not ids.all():
             is_new = (ids == 0).tolist()
-            series = [
-                b"\\" + _parts(lines.table, code) if b"\\" in encoding else encoding
-                for code, encoding in compress(zip(codes, encodings, strict=True), is_new)
-            ]
             await connection.execute(
                 NEW_SERIES,
                 b"".join(compress(keys, is_new)),
-                b"\n".join(series).decode(),
+                _as_text(
+                    lines.table, list(compress(codes, is_new)), list(compress(encodings, is_new))
+                ),
                 msgspec.json.encode(list(compress(names, is_new))).decode(),
             )
             ids = _numbers(await connection.fetchval(FOUND, known_by))
@@ -262,10 +260,19 @@ def _digest(series_and_field: bytes) -> bytes:
     return found.digest()
 
 
+def _as_text(table: SeriesTable, codes: Sequence[int], encodings: Sequence[bytes]) -> str:
+    """Return a line for each series: its encoding, or its parts if that has escapes."""
+    text = b"\n".join(encodings)
+    if b"\\" in text:  # seldom, so that plain encodings are looked at together
+        pairs = zip(codes, encodings, strict=True)
+        text = b"\n".join([_parts(table, code) if b"\\" in each else each for code, each in pairs])
+    return text.decode()
+
+
 def _parts(table: SeriesTable, code: int) -> bytes:
-    """Return name and tags of a series as JSON."""
+    """Return a backslash, and name and tags of a series as JSON."""
     name, tags, _ = table.series[code]
-    return msgspec.json.encode({"name": name, "tags": tags})
+    return b"\\" + msgspec.json.encode({"name": name, "tags": tags})
 
 
 def _numbers(answer: bytes) -> Array:

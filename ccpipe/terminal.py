@@ -133,6 +133,14 @@ def format_duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
+def format_elapsed(seconds: float) -> str:
+    """Format an elapsed time as Slurm does, without leading zeros: ``4:45:19``, ``1-00:00:00``."""
+    minutes, second = divmod(max(0, round(seconds)), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    return (f"{days}-{hour:02}" if days else f"{hour}") + f":{minute:02}:{second:02}"
+
+
 def in_bytes(size: float) -> str:
     """Format a size with three digits: ``512 B``, ``1.5 GiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ccpipe.terminal import (
     Progress,
     format_duration,
+    format_elapsed,
     has_colour,
     in_bytes,
     listed,
@@ -89,3 +90,9 @@ def test_notes_are_escaped_on_stderr(capsys: pytest.CaptureFixture[str]) -> None
     """A subject in a message for people may contain an escape sequence."""
     note("from a.\x1b[2J: bad")
     assert capsys.readouterr() == ("", "from a.\\x1b[2J: bad\n")
+
+
+def test_elapsed_times_are_written_as_by_slurm() -> None:
+    """Without leading zeros, and with days from one day on."""
+    shown = [format_elapsed(seconds) for seconds in (-1, 61, 17119, 86400, 90061.4)]
+    assert shown == ["0:00:00", "0:01:01", "4:45:19", "1-00:00:00", "1-01:01:01"]

@@ -5,10 +5,13 @@ import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import IO, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from ccpipe.message import Kind, Message
 from ccpipe.terminal import paint, printable
+
+if TYPE_CHECKING:  # imported with the first event: a part of the time to the first line
+    from ccpipe.cli.console.event_text import EventText, EventTexts
 
 LEVELS = {"emerg": "red", "alert": "red", "crit": "red", "err": "red", "error": "red"}
 LEVELS |= {"warn": "yellow", "warning": "yellow", "notice": "cyan", "debug": "dim"}
@@ -36,7 +39,7 @@ _MAX_EXACT = 10**6
 
 
 class TableRow(NamedTuple):
-    """One line of a ``MessageTable``."""
+    """One line of a ``MessageTable``; of only two cells, the second one is a sentence."""
 
     cells: Sequence[str]
     colours: Sequence[str]
@@ -64,6 +67,7 @@ class MessageTable:
         self._stream = stream
         self._widths = [len("00:00:00"), *map(len, self.HEADS[1:])]
         self._rows_until_heads = 0
+        self._events: EventTexts | None = None
 
     def render(self, messages: Iterable[Message], *, strict: bool = False) -> str:
         """Format messages; `strict` adds the rules that each one breaks."""
@@ -73,8 +77,9 @@ class MessageTable:
         size = shutil.get_terminal_size() if self._stream.isatty() else None
         lines: list[str] = []
         rows = [row._replace(cells=[printable(cell) for cell in row.cells]) for row in rows]
+        columns = [row for row in rows if len(row.cells) > len(self._widths)]
         self._widths = [
-            max(width, *(min(len(row.cells[i]), self.MAX_WIDTH) for row in rows), 0)
+            max(width, *(min(len(row.cells[i]), self.MAX_WIDTH) for row in columns), 0)
             for i, width in enumerate(self._widths)
         ]
         for row in rows:
@@ -93,13 +98,22 @@ class MessageTable:
             colour = LEVELS.get(message.tags.get("loglevel", "").lower(), "")
             colours = (*colours[:-1], colour)
         marks = [f"^ {problem}" for problem in message.problems()] if strict else ()
+        if message.kind is Kind.EVENT and (found := self._described(message)) is not None:
+            return TableRow((clock(message.time), found.text), ("dim", found.colour), marks)
         return TableRow(_cells(message, self.units), colours, marks)
+
+    def _described(self, message: Message) -> "EventText | None":
+        if self._events is None:
+            from ccpipe.cli.console.event_text import EventTexts
+
+            self._events = EventTexts()
+        return self._events.describe(message)
 
     def _line(
         self, cells: Sequence[str], colours: Sequence[str], size: os.terminal_size | None
     ) -> str:
         widths = self._widths
-        if size and len(cells) > 1:
+        if size and len(cells) >= len(widths):
             # Time, value and the gaps between columns; node and name share the rest.
             left = size.columns - widths[0] - max(widths[3], len(cells[3])) - 6
             share = max(self.MIN_WIDTH, left // 2)

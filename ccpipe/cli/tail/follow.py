@@ -55,10 +55,17 @@ async def follow(options: Options) -> None:
         raise UnavailableError(f"no NATS server answered at {tail.bus.url}")
 
 
-async def find_starts(bus: Connection, patterns: Sequence[str], jobs: JobNodes) -> None:
-    """Find the nodes of jobs in stored events; without JetStream only new ones are seen."""
+async def find_starts(
+    bus: Connection, patterns: Sequence[str], jobs: JobNodes, *, until: int | None = None
+) -> None:
+    """Find the nodes of jobs in stored events; without JetStream only new ones are seen.
+
+    Events stored after `until`, in nanoseconds since the epoch, are left out.
+    """
 
     def learn(delivery: Delivery) -> None:
+        if until is not None and delivery.arrival > until:
+            return
         with contextlib.suppress(CcpipeError):
             for message in decode(delivery.payload, lenient=True):
                 jobs.add_event(message)
@@ -71,8 +78,7 @@ async def find_starts(bus: Connection, patterns: Sequence[str], jobs: JobNodes) 
     except TimeoutError:
         pass
     if not jobs.nodes:
-        known = ", ".join(map(str, sorted(jobs.jobs)))
-        note(f"no start of job {known} was found: waiting for one", "yellow")
+        note(f"no start of {printable(str(jobs))} was found: waiting for one", "yellow")
 
 
 class _Tail:
@@ -121,7 +127,10 @@ class _Tail:
     async def listen(self) -> None:
         async with self.bus:
             if self.selection.jobs is not None:
-                await find_starts(self.bus, self.events, self.selection.jobs)
+                # which of a user's jobs run depends on the time from which messages are shown
+                until = self.first_shown if self.options.user else None
+                if until != 0:
+                    await find_starts(self.bus, self.events, self.selection.jobs, until=until)
             stored = await self.stored()
             live = [pattern for pattern in self.patterns if pattern not in stored]
             for place, pattern in enumerate(live):
@@ -139,6 +148,11 @@ class _Tail:
                     self.ended.result()
             finally:
                 await end_tasks([reading])
+
+    @property
+    def first_shown(self) -> int | None:
+        """Where the shown messages begin, in nanoseconds since the epoch; None for now."""
+        return (self.options.begin or 0) if self.options.is_history else None
 
     async def stored(self) -> list[str]:
         if not self.options.is_history:

@@ -46,6 +46,10 @@ class Options:
     job: Annotated[Sequence[int], Parameter(alias="-j")] = ()
     """Nodes of these jobs, once their start event was seen; stored start events are looked up."""
 
+    user: Annotated[Sequence[str], Parameter(alias="-u")] = ()
+    """Starts and stops of these users' jobs, and their nodes while the jobs run; names or
+    patterns."""
+
     subject: Sequence[str] = ()
     """The same as SUBJECTS."""
 

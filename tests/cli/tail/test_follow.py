@@ -119,6 +119,18 @@ async def test_job_option_shows_messages_of_its_nodes(stored: NatsServer) -> Non
     assert "no start of job 1 was found" in missing.err
 
 
+async def test_user_option_selects_by_owner_of_jobs(stored: NatsServer) -> None:
+    """Its nodes by the stored start, before the messages that are shown; events are sentences."""
+    shown = await tail(stored, "--user", "ann", "--all", "--no-follow", "--kind", "metric")
+    assert [row.split()[1] for row in shown.out.splitlines()[1:]] == ["e1", "e3"]
+    events = await tail(stored, "--user", "ann", "--all", "--no-follow", "--kind", "event")
+    assert "job 4711 started: ann, 2 nodes e[1,3], cluster fritz" in events.out
+    other = await tail(stored, "--user", "eve", "--all", "--no-follow")
+    assert other.out == ""
+    missing = await tail(stored, "--user", "eve", "--since", "1m", "--no-follow")
+    assert "no start of a job of eve was found" in missing.err
+
+
 async def test_envelopes_are_shown_as_row_whole_or_json(stored: NatsServer) -> None:
     """A row with the number of their records, all of it, or the JSON unchanged."""
     table = await tail(stored, "--all", "--no-follow", "--node", "e1")

@@ -75,16 +75,17 @@ def envelope(**attributes: object) -> dict[str, object]:
 
 def test_envelopes_are_filtered_by_cluster_node_type_and_job() -> None:
     """Like lines."""
-    sample = envelope(cluster="fox", node="e1", jobs=[{"job": 7}])
+    sample = envelope(cluster="fox", node="e1", jobs=[{"job": 7, "user": "ann"}])
 
     def shows(options: Options) -> bool:
         return MessageFilter(options, []).envelope(sample)
 
     assert shows(Options())
     assert shows(Options(node=["e1"], name=["sam*"], cluster=["f?x"], job=[7]))
+    assert shows(Options(user=["ann"]))
     for wrong in (
         Options(node=["e2"]), Options(name=["job"]), Options(cluster=["elk"]), Options(job=[8]),
-        Options(kind=["metric"]),
+        Options(kind=["metric"]), Options(user=["eve"]),
     ):  # fmt: skip
         assert not shows(wrong)
 
@@ -92,7 +93,9 @@ def test_envelopes_are_filtered_by_cluster_node_type_and_job() -> None:
 def test_dead_letters_match_no_filter_of_nodes_or_names() -> None:
     assert MessageFilter(Options(), []).has_dead_letters
     assert MessageFilter(Options(kind=["dead"], cluster=["fox"]), []).has_dead_letters
-    for options in (Options(node=["e1"]), Options(name=["x"]), Options(kind=["metric"])):
+    for options in (
+        Options(node=["e1"]), Options(name=["x"]), Options(kind=["metric"]), Options(user=["a"]),
+    ):  # fmt: skip
         assert not MessageFilter(options, []).has_dead_letters
 
 
@@ -119,6 +122,54 @@ def test_invalid_subject_is_rejected(subject: str) -> None:
     """Otherwise nothing would arrive, without a reason."""
     with pytest.raises(UsageError, match="not a subject"):
         patterns_of(Site(), Options(subject=[subject]))
+
+
+def owned(function: str, job: int, user: str = "", *nodes: str) -> str:
+    given = {"jobId": job, "user": user, "resources": [{"hostname": node} for node in nodes]}
+    if function == "stop_job":
+        given = {"jobId": job, "startTime": 5, "stopTime": 9, "jobState": "completed"}
+    text = json.dumps(json.dumps({"startTime": 5} | given))
+    return f"job,cluster=fox,function={function},hostname=a event={text} 1740027951\n"
+
+
+def test_user_option_shows_nodes_of_jobs_that_run_and_their_events() -> None:
+    """A node belongs to its owner from the start to the stop of the job; other owners' do not."""
+    selection = MessageFilter(Options(user=["ann", "b*"]), [])
+
+    def shows(*events: str) -> list[str]:
+        lines = decode("".join(events).encode())
+        return [str(m.tags.get("function")) for m in selection.lines("fox.events.job", lines)]
+
+    def nodes() -> list[str]:
+        return [m.hostname for m in selection.lines("fox.metrics", LINES)]
+
+    assert nodes() == []
+    assert shows(owned("start_job", 5, "ann", "e1", "e3")) == ["start_job"]
+    assert shows(owned("start_job", 6, "eve", "e2"), owned("stop_job", 6)) == []
+    assert shows(owned("start_job", 7, "bob", "e3")) == ["start_job"]
+    assert nodes() == ["e1", "e3", "e9"]  # the last has the tag of job 7
+    assert shows(owned("stop_job", 5)) == ["stop_job"]
+    assert shows(owned("start_job", 5, "ann", "e1", "e3")) == ["start_job"]  # repeated
+    assert nodes() == ["e3", "e9"]
+    assert shows(owned("stop_job", 7)) == ["stop_job"]
+    assert nodes() == []
+
+
+def test_owner_and_id_of_job_must_both_match() -> None:
+    selection = MessageFilter(Options(user=["ann"], job=[5]), [])
+    for job, user, count in ((5, "eve", 0), (6, "ann", 0), (5, "ann", 1)):
+        event = owned("start_job", job, user, "e1")
+        assert len(selection.lines("fox.events.job", decode(event.encode()))) == count
+
+
+def test_jobs_are_followed_when_only_metrics_are_shown() -> None:
+    """Events are received, and not shown."""
+    for options in (Options(user=["ann"], kind=["metric"]), Options(job=[5], kind=["metric"])):
+        assert patterns_of(Site(cluster="x"), options)[0][-1] == "*.events.*"
+        selection = MessageFilter(options, [])
+        event = decode(owned("start_job", 5, "ann", "e1").encode())
+        assert len(selection.lines("fox.events.job", event)) == 0
+        assert [m.hostname for m in selection.lines("fox.metrics", LINES)] == ["e1"]
 
 
 def event(name: str, function: str, text: str, *, time: int) -> Message:

@@ -1,19 +1,17 @@
 """``ccpipe top``: clusters, nodes, jobs and GPUs, live."""
 
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from ccpipe.cli.console.options import DURATION, BrokerOptions, seconds
 from ccpipe.cli.console.output import print_json, print_table
-from ccpipe.cli.top.tables import (
-    DEFAULT_SORT,
-    VIEWS,
-    as_json,
-    new_state,
-    printable_cells,
-    select_rows,
-)
+from ccpipe.cli.top.layout import printable_cells, select_rows
+from ccpipe.cli.top.tables import DEFAULT_SORT, VIEWS, as_json, new_state
 from ccpipe.errors import UnavailableError
 from ccpipe.live.feed import LiveFeed, Replay
 from ccpipe.process.signals import stop_signals
@@ -35,8 +33,9 @@ async def top(
     """Show live cluster status: nodes, jobs, GPUs, message rates and errors.
 
     Keys: 1 to 5 select the table, s the sort column, r reverses the order, /
-    filters by words, Enter shows the details of a row, Escape goes back, q quits.
-    Reads only the bus: metrics, events, logs and dead letters.
+    filters by words, Enter shows the details of a row, such as the nodes of a job,
+    Escape goes back, q and Ctrl-C quit. Columns that do not fit the screen are left
+    out. Reads only the bus: metrics, events, logs and dead letters.
 
     Examples:
       ccpipe top
@@ -68,9 +67,37 @@ async def top(
 
     app = Top(feed, interval=seconds(interval, "--interval") or 1.0)
     app.view = view
-    await app.run_async()
+    with held_logs(), app.exits_on_signals():
+        await app.run_async()
     if app.failure is not None:
         raise app.failure
+
+
+MAX_RECORDS = 100
+
+
+class _HeldLogs(logging.Handler):
+    """Keeps the latest records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: deque[logging.LogRecord] = deque(maxlen=MAX_RECORDS)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@contextlib.contextmanager
+def held_logs() -> Iterator[None]:
+    """Log nothing while a screen is drawn, and the latest records afterwards."""
+    root, held = logging.getLogger(), _HeldLogs()
+    handlers, root.handlers = root.handlers, [held]
+    try:
+        yield
+    finally:
+        root.handlers = handlers
+        for record in held.records:
+            root.handle(record)
 
 
 async def _print(feed: LiveFeed, name: str, wait: float, output: Literal["table", "json"]) -> None:
@@ -85,8 +112,8 @@ async def _print(feed: LiveFeed, name: str, wait: float, output: Literal["table"
         return
     view = VIEWS[name]
     rows = select_rows(
-        view, view.rows(feed.state), sort=DEFAULT_SORT[name], reverse=False, words=(),
+        view.columns, view.rows(feed.state), sort=DEFAULT_SORT[name], reverse=False, words=(),
         maximum=10**9,
     )  # fmt: skip
     heads = [column.head.upper() for column in view.columns]
-    print_table([printable_cells(view, row) for row in rows], heads)
+    print_table([printable_cells(view.columns, row) for row in rows], heads)

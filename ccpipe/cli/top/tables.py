@@ -1,17 +1,17 @@
-"""The tables: rows, sort order and filter of each."""
+"""The tables: the rows of each, and the rows below a row."""
 
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from ccpipe.cli.console.message_table import short
+from ccpipe.cli.top.layout import ID, Column, TopRow, age
 from ccpipe.jobs import Job
 from ccpipe.live.jobs import SECOND, LiveJobs
 from ccpipe.live.nodes import LiveNode, LiveNodes
 from ccpipe.live.state import ClusterStats, LiveState
-from ccpipe.terminal import printable
+from ccpipe.terminal import plural
 
 MAX_SERIES = 1_000_000
 MAX_JOBS = 50_000
@@ -19,6 +19,9 @@ MAX_JOBS = 50_000
 SILENT_SECONDS = 120.0
 
 ENDED_SECONDS = 300.0
+
+UNSEEN_SECONDS = 120.0
+"""Time since the start after which a node of a job that has sent nothing counts as silent."""
 
 OF_NODE = {
     "load": ("load_one", "cpu_load"),
@@ -30,6 +33,7 @@ OF_NODE = {
     "network": ("net_bytes_in_bw",),
     "flops": ("flops_any",),
     "power": ("ipmi_power", "cpu_power"),
+    "gpu": ("nv_util", "rocm_gfx_util", "acc_utilization"),
 }
 """Metrics of a node by what they show; the first one that a node sends."""
 
@@ -39,6 +43,7 @@ SUMMED = ("net_bytes_in_bw", "cpu_power")
 OF_GPU = {
     "utilization": ("nv_util", "rocm_gfx_util", "acc_utilization"),
     "memory": ("nv_fb_mem_used", "rocm_mem_used", "acc_mem_used"),
+    "memory total": ("nv_fb_mem_total", "rocm_mem_total"),
     "power": ("nv_power_usage", "rocm_avg_power", "acc_power"),
     "temperature": ("nv_temp", "rocm_temp_edge"),
 }
@@ -66,25 +71,6 @@ def _is_shown(name: str, tags: Mapping[str, str]) -> bool:
     )
 
 
-class Column(NamedTuple):
-    """A column: title and unit, and whether large values are first."""
-
-    head: str
-    unit: str = ""
-    descending: bool = True
-
-    @property
-    def justify(self) -> Literal["left", "right"]:
-        return "right" if self.descending or self.unit else "left"
-
-
-class TopRow(NamedTuple):
-    """A row: its key, and the raw values of its cells."""
-
-    key: str
-    values: tuple[Any, ...]
-
-
 class TopView(NamedTuple):
     """One of the tables."""
 
@@ -92,8 +78,12 @@ class TopView(NamedTuple):
     rows: Callable[[LiveState], Iterable[TopRow]]
 
 
-def _text(head: str) -> Column:
-    return Column(head, descending=False)
+def _text(head: str, rank: int = 0) -> Column:
+    return Column(head, descending=False, rank=rank)
+
+
+def _percent(head: str, rank: int = 0) -> Column:
+    return Column(head, "percent", rank=rank, has_bar=True)
 
 
 def _quantity(
@@ -106,6 +96,33 @@ def _quantity(
     return math.nan
 
 
+class Use(NamedTuple):
+    """What a node uses; NaN where it is unknown."""
+
+    load: float
+    cpu: float
+    """Percent of the time of all hardware threads."""
+    memory: float
+    memory_total: float
+    gpu: float
+    """Mean of its GPUs, in percent."""
+    network: float
+    flops: float
+    power: float
+
+    @classmethod
+    def of(cls, state: LiveState, node: LiveNode) -> "Use":
+        load, memory, total, gpu, network, flops, power = (
+            _quantity(state, node, OF_NODE[name])
+            for name in ("load", "memory", "memory total", "gpu", "network", "flops", "power")
+        )
+        return cls(load, _busy(state, node), memory, total, gpu, network, flops, power)
+
+    @property
+    def memory_percent(self) -> float:
+        return 100 * self.memory / self.memory_total if self.memory_total > 0 else math.nan
+
+
 def _busy(state: LiveState, node: LiveNode) -> float:
     """Return the percentage of CPU time used; the metrics are sums over hardware threads."""
     used, idle, cpus = (_quantity(state, node, OF_NODE[name]) for name in ("used", "idle", "cpus"))
@@ -113,9 +130,31 @@ def _busy(state: LiveState, node: LiveNode) -> float:
     return used / cpus if cpus > 0 else math.nan
 
 
+def _sum(values: Iterable[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return math.fsum(known) if known else math.nan
+
+
+def _mean(values: Iterable[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return math.fsum(known) / len(known) if known else math.nan
+
+
+def _max(values: Iterable[float]) -> float:
+    return max((value for value in values if not math.isnan(value)), default=math.nan)
+
+
 def _all_nodes(state: LiveState) -> list[LiveNode]:
     nodes = state.nodes.nodes
     return [*nodes.values(), *(LiveNode(id_) for id_ in state.jobs.nodes if id_ not in nodes)]
+
+
+def _is_silent(state: LiveState, node: LiveNode) -> bool:
+    """Return whether a node has stopped sending, or was not seen long enough after our start."""
+    if node.seen:
+        return node.is_silent
+    rates = state.health.rates
+    return bool(rates) and rates[-1][0] - rates[0][0] >= UNSEEN_SECONDS
 
 
 def _gpus_of(node: LiveNode) -> list[str]:
@@ -131,6 +170,12 @@ def listed_jobs(state: LiveState) -> dict[str, Job]:
     }
 
 
+def elapsed(job: Job) -> float:
+    """Return how long a job has run, in seconds; NaN if its start is unknown."""
+    end = job.end / SECOND if job.end else time.time()
+    return end - job.start / SECOND if job.start else math.nan
+
+
 def _clusters(state: LiveState) -> Iterable[TopRow]:
     nodes = _all_nodes(state)
     jobs = Counter(job.cluster for job in state.jobs.running)
@@ -138,48 +183,46 @@ def _clusters(state: LiveState) -> Iterable[TopRow]:
     for name in dict.fromkeys(names):
         cluster = state.clusters.get(name) or ClusterStats(name)
         own = [node for node in nodes if node.id[0] == name]
-        loads = (_quantity(state, node, OF_NODE["load"]) for node in own)
-        load = math.fsum(load for load in loads if not math.isnan(load))
-        silent = sum(node.is_silent or not node.seen for node in own)
+        uses = [Use.of(state, node) for node in own]
+        known = [use for use in uses if use.memory_total > 0 and not math.isnan(use.memory)]
+        memory, total = _sum(use.memory for use in known), _sum(use.memory_total for use in known)
         yield TopRow(
             name,
-            (name, len(own), silent, jobs[name], load, cluster.rate, cluster.bytes,
-             cluster.dead, cluster.errors),
+            (name, len(own), sum(_is_silent(state, node) for node in own), jobs[name],
+             math.fsum(use.load for use in uses if not math.isnan(use.load)),
+             _mean(use.cpu for use in uses), 100 * memory / total if total > 0 else math.nan,
+             _mean(use.gpu for use in uses), _sum(use.flops for use in uses),
+             _sum(use.power for use in uses), cluster.rate, cluster.bytes, cluster.dead,
+             cluster.errors),
         )  # fmt: skip
 
 
 def _nodes(state: LiveState) -> Iterable[TopRow]:
     for node in _all_nodes(state):
-        load, memory, total, network, flops, power = (
-            _quantity(state, node, OF_NODE[name])
-            for name in ("load", "memory", "memory total", "network", "flops", "power")
-        )
-        used = 100 * memory / total if total > 0 else math.nan
+        use, jobs = Use.of(state, node), len(state.jobs.on(*node.id))
+        condition = "silent" if _is_silent(state, node) else "busy" if jobs else "idle"
         yield TopRow(
             "/".join(node.id),
-            (*node.id, load, _busy(state, node), memory, used, network, flops, power,
-             len(_gpus_of(node)), len(state.jobs.on(*node.id)), node.rate,
+            (*node.id, condition, use.load, use.cpu, use.memory, use.memory_percent, use.gpu,
+             use.network, use.flops, use.power, len(_gpus_of(node)), jobs, node.rate,
              time.time() - node.seen if node.seen else math.nan),
         )  # fmt: skip
 
 
 def _jobs(state: LiveState) -> Iterable[TopRow]:
+    nodes = state.nodes.nodes
     for key, job in listed_jobs(state).items():
-        nodes = [
-            node
-            for each in job.nodes
-            if (node := state.nodes.nodes.get((job.cluster, each.hostname))) is not None
-        ]
-        loads, memory, flops = (
-            [v for node in nodes if not math.isnan(v := _quantity(state, node, OF_NODE[name]))]
-            for name in ("load", "memory", "flops")
-        )
+        # the nodes of a job that has ended are someone else's
+        own = () if job.run_key in state.jobs.ended else job.nodes
+        ids = ((job.cluster, each.hostname) for each in own)
+        uses = [Use.of(state, nodes[id_]) for id_ in ids if id_ in nodes]
         yield TopRow(
             key,
             (job.cluster, job.id, job.user, job.partition, job.state, len(job.nodes),
-             math.fsum(loads) / len(loads) if loads else math.nan,
-             max(memory, default=math.nan), math.fsum(flops) if flops else math.nan,
-             time.time() - job.start / SECOND if job.start else math.nan),
+             _mean(use.load for use in uses), _mean(use.cpu for use in uses),
+             _max(use.memory for use in uses), _max(use.memory_percent for use in uses),
+             _mean(use.gpu for use in uses), _sum(use.flops for use in uses),
+             _sum(use.power for use in uses), elapsed(job)),
         )  # fmt: skip
 
 
@@ -187,8 +230,12 @@ def _gpus(state: LiveState) -> Iterable[TopRow]:
     for node in state.nodes.nodes.values():
         for part in _gpus_of(node):
             gpu = part.removeprefix(_GPU).strip()
-            values = (_quantity(state, node, names, part) for names in OF_GPU.values())
-            yield TopRow("/".join((*node.id, gpu)), (*node.id, gpu, *values))
+            used, memory, total, power, heat = (
+                _quantity(state, node, names, part) for names in OF_GPU.values()
+            )
+            share = 100 * memory / total if total > 0 else math.nan
+            key = "/".join((*node.id, gpu))
+            yield TopRow(key, (*node.id, gpu, used, memory, share, power, heat))
 
 
 def _errors(state: LiveState) -> Iterable[TopRow]:
@@ -198,26 +245,32 @@ def _errors(state: LiveState) -> Iterable[TopRow]:
 
 VIEWS: dict[str, TopView] = {
     "clusters": TopView(
-        (_text("cluster"), Column("nodes"), Column("silent"), Column("jobs"), Column("load"),
-         Column("lines/s"), Column("received", "bytes"), Column("dead"), Column("errors")),
+        (_text("cluster"), Column("nodes"), Column("silent"), Column("jobs"),
+         Column("load", rank=6), _percent("cpu"), _percent("mem"), _percent("gpu"),
+         Column("flops", "Flops/s", rank=4), Column("power", "W", rank=1),
+         Column("lines/s", rank=3), Column("received", "bytes", rank=7), Column("dead", rank=2),
+         Column("errors", rank=2)),
         _clusters,
     ),
     "nodes": TopView(
-        (_text("cluster"), _text("node"), Column("load"), Column("cpu", "percent"),
-         Column("memory", "bytes"), Column("used", "percent"), Column("net in", "bytes/s"),
-         Column("flops", "Flops/s"), Column("power", "W"), Column("gpus"), Column("jobs"),
-         Column("lines/s"), Column("age", "s")),
+        (_text("cluster", rank=9), _text("node"), _text("state", rank=1), Column("load"),
+         _percent("cpu"), Column("memory", "bytes", rank=4), _percent("mem"), _percent("gpu"),
+         Column("net in", "bytes/s", rank=5), Column("flops", "Flops/s", rank=2),
+         Column("power", "W", rank=1), Column("gpus", rank=6), Column("jobs", rank=5),
+         Column("lines/s", rank=8), Column("age", "s", rank=7)),
         _nodes,
     ),
     "jobs": TopView(
-        (_text("cluster"), Column("job"), _text("user"), _text("partition"), _text("state"),
-         Column("nodes"), Column("load"), Column("memory", "bytes"), Column("flops", "Flops/s"),
-         Column("elapsed", "s")),
+        (_text("cluster", rank=9), Column("job", ID), _text("user"), _text("partition", rank=6),
+         _text("state", rank=2), Column("nodes"), Column("load", rank=8), _percent("cpu"),
+         Column("memory", "bytes", rank=7), _percent("mem"), _percent("gpu"),
+         Column("flops", "Flops/s", rank=3), Column("power", "W", rank=4), Column("elapsed", "s")),
         _jobs,
     ),
     "gpus": TopView(
-        (_text("cluster"), _text("node"), _text("gpu"), Column("used", "percent"),
-         Column("memory", "bytes"), Column("power", "W"), Column("temperature", "degC")),
+        (_text("cluster", rank=9), _text("node"), _text("gpu"), _percent("used"),
+         Column("memory", "bytes"), _percent("mem"), Column("power", "W"),
+         Column("temperature", "degC", rank=1)),
         _gpus,
     ),
     "errors": TopView(
@@ -227,62 +280,43 @@ VIEWS: dict[str, TopView] = {
 }  # fmt: skip
 """All tables, in the order of their keys 1 to 5."""
 
-DEFAULT_SORT = {"clusters": 0, "nodes": 2, "jobs": 9, "gpus": 3, "errors": 0}
+DEFAULT_SORT = {"clusters": 0, "nodes": 3, "jobs": 13, "gpus": 3, "errors": 0}
 
 
-def select_rows(
-    view: TopView,
-    rows: Iterable[TopRow],
-    *,
-    sort: int,
-    reverse: bool,
-    words: Sequence[str],
-    maximum: int,
-) -> list[TopRow]:
-    """Return the rows that contain all words, sorted; NaN is last."""
-    wanted = [word.lower() for word in words]
-    found = [
-        row
-        for row in rows
-        if all(word in " ".join(map(str, row.values)).lower() for word in wanted)
-    ]
-    descending = view.columns[sort].descending != reverse
+class Origin(NamedTuple):
+    """The row whose details are shown."""
 
-    def is_missing(row: TopRow) -> bool:
-        value = row.values[sort]
-        return isinstance(value, float) and math.isnan(value)
-
-    known = [row for row in found if not is_missing(row)]
-    known.sort(key=lambda row: row.values[sort], reverse=descending)
-    return (known + [row for row in found if is_missing(row)])[:maximum]
+    view: str
+    key: str
 
 
-def printable_cells(view: TopView, row: TopRow) -> list[str]:
-    return [
-        _cell(value, column.unit) for value, column in zip(row.values, view.columns, strict=True)
-    ]
+DETAILS = {"clusters": "nodes", "nodes": "jobs", "jobs": "nodes", "gpus": "nodes"}
+"""The table with the details of a row of another one."""
 
 
-def _cell(value: object, unit: str) -> str:
-    if isinstance(value, str):
-        return printable(value)
-    if isinstance(value, float) and math.isnan(value):
-        return "-"
-    assert isinstance(value, int | float)
-    return age(value) if unit == "s" else short(value, unit, digits=3)
+def keys_of(state: LiveState, origin: Origin) -> set[str]:
+    """Return the keys of the rows that are the details of a row.
+
+    These are the nodes of a cluster, a job or a GPU, and the jobs on a node.
+    """
+    view, key = origin
+    if view == "clusters":
+        return {"/".join(node.id) for node in _all_nodes(state) if node.id[0] == key}
+    if view == "jobs":
+        job = listed_jobs(state).get(key)
+        return {f"{job.cluster}/{node.hostname}" for node in job.nodes} if job else set()
+    cluster, _, rest = key.partition("/")
+    if view == "gpus":
+        return {f"{cluster}/{rest.rpartition('/')[0]}"}
+    return {f"{job.cluster}/{job.id}" for job in state.jobs.on(cluster, rest)}
 
 
-def age(seconds: float) -> str:
-    """Format an elapsed time as ``12s``, ``5m`` or ``3d04h``."""
-    whole = max(0, int(seconds))
-    minute, hour, day = 60, 3600, 86400
-    if whole < minute:
-        return f"{whole}s"
-    if whole < hour:
-        return f"{whole // minute}m{whole % minute:02d}s"
-    if whole < day:
-        return f"{whole // hour}h{whole % hour // minute:02d}m"
-    return f"{whole // day}d{whole % day // hour:02d}h"
+def describe(state: LiveState, origin: Origin) -> str:
+    """Return a row whose details are shown in words."""
+    if origin.view == "jobs" and (job := listed_jobs(state).get(origin.key)):
+        time_ = "" if math.isnan(seconds := elapsed(job)) else f", {age(seconds)}"
+        return f"job {job.id}: {job.user}, {job.state}{time_}, {plural(len(job.nodes), 'node')}"
+    return f"{origin.view.removesuffix('s')} {origin.key}"
 
 
 def as_json(state: LiveState) -> dict[str, Any]:

@@ -18,6 +18,7 @@ cpu_used,cluster=fritz,hostname=e1,type=hwthread,type-id=0 value=99 1740027951
 mem_used,cluster=fritz,hostname=e1,type=node value=1000 1740027951
 mem_total,cluster=fritz,hostname=e1,type=node,unit=GBytes value=2 1740027951
 nv_util,cluster=fritz,hostname=e1,type=accelerator,type-id=0 value=80 1740027951
+nv_fb_mem_total,cluster=fritz,hostname=e1,type=accelerator,type-id=0 value=20 1740027951
 nv_fb_mem_used,cluster=fritz,hostname=e1,type=accelerator,type-id=0 value=5 1740027951
 cpu_idle,cluster=fritz,hostname=e2,type=node value=150 1740027951
 num_cpus,cluster=fritz,hostname=e2,type=node value=2 1740027951

@@ -8,15 +8,28 @@ from typing import Any
 import pytest
 
 from ccpipe.bus.nats.protocol.frames import Delivery, write_header
+from ccpipe.cli.top.layout import (
+    BAR_CELLS,
+    MAX_TEXT,
+    Column,
+    TopRow,
+    age,
+    bar,
+    drawn_cells,
+    fitting,
+    printable_cells,
+    select_rows,
+)
 from ccpipe.cli.top.tables import (
     DEFAULT_SORT,
     ENDED_SECONDS,
     SILENT_SECONDS,
+    UNSEEN_SECONDS,
     VIEWS,
-    age,
+    Origin,
     as_json,
-    printable_cells,
-    select_rows,
+    describe,
+    keys_of,
 )
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.live.state import LiveState
@@ -40,10 +53,10 @@ def table(state: LiveState, name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def shown(state: LiveState, *words: str, reverse: bool = False, sort: int = 2) -> list[str]:
+def shown(state: LiveState, *words: str, reverse: bool = False, sort: int = 3) -> list[str]:
     view = VIEWS["nodes"]
     rows = select_rows(
-        view, view.rows(state), sort=sort, reverse=reverse, words=words, maximum=100
+        view.columns, view.rows(state), sort=sort, reverse=reverse, words=words, maximum=100
     )  # fmt: skip
     return [row.key for row in rows]
 
@@ -76,7 +89,8 @@ def test_every_table_has_printable_cell_for_each_column(
     for name, view in VIEWS.items():
         assert 0 <= DEFAULT_SORT[name] < len(view.columns)
         for row in view.rows(state):
-            assert all(cell.isprintable() for cell in printable_cells(view, row))
+            assert all(cell.isprintable() for cell in printable_cells(view.columns, row))
+            assert all(cell.isprintable() for cell in drawn_cells(view.columns, row))
 
 
 def test_json_has_all_tables_and_null_for_unknown_values(state: LiveState) -> None:
@@ -92,9 +106,11 @@ def test_metrics_set_cells_of_node_and_gpus() -> None:
     """In bytes, percent and watts, for any unit of the sender; hardware threads do not."""
     state = made_of(NODE)
     one, other = table(state, "nodes")
-    assert (one["load"], one["cpu"], one["memory"], one["used"]) == (3.5, 25.0, 1e6, 0.05)
-    assert (one["gpus"], other["cpu"]) == (1, 25.0)
-    assert [*table(state, "gpus")[0].values()] == ["fritz", "e1", "0", 80, 5e6, None, None]
+    assert (one["load"], one["cpu"], one["memory"], one["mem"]) == (3.5, 25.0, 1e6, 0.05)
+    assert (one["gpus"], one["gpu"], other["cpu"]) == (1, 80.0, 25.0)
+    assert [*table(state, "gpus")[0].values()] == ["fritz", "e1", "0", 80, 5e6, 25.0, None, None]
+    [cluster] = table(state, "clusters")
+    assert (cluster["cpu"], cluster["mem"], cluster["gpu"]) == (25.0, 0.05, 80.0)
 
 
 def test_table_sums_interfaces_and_sockets() -> None:
@@ -121,9 +137,11 @@ def test_job_is_listed_until_some_time_after_its_stop() -> None:
     nodes = {row["node"]: (row["jobs"], row["age"] is None) for row in table(state, "nodes")}
     assert nodes == {"e1": (1, False), "e2": (0, False), "e9": (1, True)}
     [cluster] = table(state, "clusters")
-    assert (cluster["nodes"], cluster["silent"], cluster["jobs"]) == (3, 1, 1)
-    state.feed(decode(job_event("stop_job", jobState="failed")), time.time())
-    assert [row["state"] for row in table(state, "jobs")] == ["failed"]
+    assert (cluster["nodes"], cluster["jobs"]) == (3, 1)
+    state.feed(decode(job_event("stop_job", jobState="failed", stopTime=960)), time.time())
+    [job] = table(state, "jobs")
+    assert (job["state"], job["elapsed"]) == ("failed", 60)
+    assert job["load"] is None  # its nodes are no longer its own
     assert [row["jobs"] for row in table(state, "clusters")] == [0]
     state.jobs.ended = {key: at - ENDED_SECONDS - 1 for key, at in state.jobs.ended.items()}
     assert table(state, "jobs") == []
@@ -144,6 +162,76 @@ def test_node_becomes_silent_after_timeout() -> None:
     assert [row["silent"] for row in table(state, "clusters")] == [2]
     state.nodes.forget()
     assert table(state, "nodes")[0]["load"] == 3.5
+
+
+def test_node_that_has_sent_nothing_is_silent_after_some_time() -> None:
+    """Not in the first seconds, when the stored start of its job has arrived and no metrics."""
+    start = job_event("start_job", user="ann", startTime=900, resources=[{"hostname": "e9"}])
+    state, now = made_of(start), time.time()
+    state.tick(now)
+    assert [row["silent"] for row in table(state, "clusters")] == [0]
+    assert [row["state"] for row in table(state, "nodes") if row["node"] == "e9"] == ["busy"]
+    state.tick(now + UNSEEN_SECONDS + 1)
+    assert [row["state"] for row in table(state, "nodes") if row["node"] == "e9"] == ["silent"]
+
+
+def test_details_of_row_are_its_nodes_or_jobs() -> None:
+    """Exactly these: no other whose name contains the words."""
+    nodes = [{"hostname": "e1"}, {"hostname": "e2"}, {"hostname": "e9"}]
+    other = NODE.replace(b"=e1", b"=e11").replace(b"=fritz", b"=fritz2")
+    state = made_of(NODE, other, job_event("start_job", user="ann", startTime=9, resources=nodes))
+
+    def details(view: str, key: str) -> set[str]:
+        return keys_of(state, Origin(view, key))
+
+    assert details("jobs", "fritz/7") == {"fritz/e1", "fritz/e2", "fritz/e9"}
+    assert details("nodes", "fritz/e1") == {"fritz/7"}
+    assert details("nodes", "fritz2/e11") == set()
+    assert details("gpus", "fritz/e1/0") == {"fritz/e1"}
+    assert details("clusters", "fritz") == {"fritz/e1", "fritz/e2", "fritz/e9"}
+    assert details("jobs", "fritz/8") == set()
+    assert "job 7: ann, running, " in describe(state, Origin("jobs", "fritz/7"))
+    assert describe(state, Origin("nodes", "fritz/e1")) == "node fritz/e1"
+
+
+def test_id_of_job_is_shown_in_full() -> None:
+    """Slurm's have eight digits."""
+    state = made_of(job_event("start_job", jobId=12345678, user="ann", resources=[]))
+    view = VIEWS["jobs"]
+    assert [printable_cells(view.columns, row)[1] for row in view.rows(state)] == ["12345678"]
+
+
+@pytest.mark.parametrize(
+    ("percent", "expected"),
+    [
+        (0, "        0%"),
+        (52, "██▋    52%"),
+        (100, "█████ 100%"),
+        (250, "█████ 250%"),
+        (math.nan, "-"),
+    ],
+)
+def test_bar_has_length_and_number(percent: float, expected: str) -> None:
+    """A full one for 100 % and more."""
+    assert bar(percent) == expected
+    assert len(bar(percent)) in (1, BAR_CELLS + 5)
+
+
+def test_narrow_screen_leaves_out_columns_of_highest_rank() -> None:
+    """Never the column by which rows are sorted, nor one of rank 0."""
+    columns = [Column(head, rank=rank) for head, rank in (("a", 0), ("b", 2), ("c", 1), ("d", 2))]
+    widths = [8, 8, 8, 8]
+    assert fitting(columns, widths, 40, ()) == [0, 1, 2, 3]
+    assert fitting(columns, widths, 39, ()) == [0, 1, 2]
+    assert fitting(columns, widths, 39, (3,)) == [0, 2, 3]
+    assert fitting(columns, widths, 1, ()) == [0]
+
+
+def test_long_text_does_not_widen_screen() -> None:
+    """It is cut, except in the last column; the table without a screen has all of it."""
+    columns, row = [Column("a", descending=False), Column("b")], TopRow("x", ("n" * 99, "m" * 99))
+    assert [len(cell) for cell in drawn_cells(columns, row)] == [MAX_TEXT, 99]
+    assert [len(cell) for cell in printable_cells(columns, row)] == [99, 99]
 
 
 @pytest.mark.parametrize(

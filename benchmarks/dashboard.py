@@ -34,7 +34,7 @@ async def main(nodes: int, metrics: int, seconds: float) -> None:
         async with NatsServer(Path(temporary, "nats"), port=free_port(0)) as broker:
             load = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "ccpipe", "simulate", "--nodes", str(nodes),
-                "--metrics", str(metrics), "--interval", "1s", "--cluster", "fritz",
+                "--metrics", str(metrics), "--gpus", "0", "--interval", "1s", "--cluster", "fritz",
                 env={**os.environ, "CCPIPE_BUS__SERVERS": broker.url}, preexec_fn=die_with_parent,
             )  # fmt: skip
             process, url = await dashboard(broker.url)

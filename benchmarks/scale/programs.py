@@ -230,7 +230,7 @@ class Load(NamedTuple):
         extra = ["--sonar", "10s"] if self.sonar else []
         extra += ["--since", self.start] if self.start else []
         return ccpipe(
-            "simulate", "--nodes", str(self.nodes), "--metrics", str(self.metrics),
+            "simulate", "--nodes", str(self.nodes), "--metrics", str(self.metrics), "--gpus", "0",
             "--duration", f"{10 * self.samples}s", "--speed", self.speed, "--failures", "0",
             "--seed", str(seed), "--report", str(report), *extra,
         )  # fmt: skip

@@ -31,9 +31,9 @@ SLICE = 64
 async def simulate(
     *,
     nodes: int = 100,
-    metrics: int = 100,
+    metrics: int = 200,
     hwthreads: int = 64,
-    gpus: int = 0,
+    gpus: int = 4,
     interval: Annotated[str, DURATION] = "10s",
     duration: Annotated[str | None, DURATION] = None,
     since: Since = None,
@@ -51,10 +51,11 @@ async def simulate(
 ) -> None:
     """Publish the data of a simulated cluster of any size.
 
-    The metrics are the collectors'; jobs start and end, nodes fail,
-    and data can be late, malformed or duplicated. Jobs still running at the end
-    or on Ctrl-C are cancelled. The same seed and times give the same data. At a
-    speed other than 1, timestamps end now.
+    The metrics are the collectors', those of jobs' cgroups among them, with values of
+    compute-bound, memory-bound and other jobs. Jobs end in every way, some run again,
+    nodes fail and are drained, and data can be late, malformed or duplicated. Jobs
+    still running at the end, on Ctrl-C or SIGTERM are cancelled. The same seed and
+    times give the same data. At a speed other than 1, timestamps end now.
 
     Examples:
       ccpipe simulate --nodes 1000 --gpus 4 --duration 10m
@@ -66,7 +67,7 @@ async def simulate(
     nodes
         Number of nodes.
     metrics
-        Series per node.
+        Series per node; the default has all that dashboards show.
     hwthreads
         Hardware threads per node.
     gpus
@@ -84,7 +85,7 @@ async def simulate(
     sonar
         Time between Sonar samples, a multiple of the interval; default: no Sonar samples.
     failures
-        Failures per node and day.
+        Failures per node and day; three times as many nodes are drained.
     late
         Fraction of messages that arrive late.
     broken

@@ -21,18 +21,20 @@ from ccpipe.formats.sonar.types.sample import (
 )
 from ccpipe.jobs import Job
 from ccpipe.jobs.events import message
-from ccpipe.message import Message, event
+from ccpipe.message import Kind, Message, event
 from ccpipe.simulate.jobs import SECOND, JobChange, Scheduler
+from ccpipe.simulate.kinds import IDLE, NODE_MEMORY, JobKind
 from ccpipe.simulate.series import (
     MASK,
-    NODE_MEMORY,
     NodeParts,
+    Rings,
     SimulatedSeries,
-    encoded_values,
     node_series,
+    scale_of,
 )
 
 _HOST = b"\0"  # placeholder of the node's name in lines shared by all nodes
+_JOB = b"\1"  # and of the id of the job on it
 STATES_INTERVAL = 60 * SECOND
 """Time between two reports of the states of all nodes, if a sample is not longer."""
 LATE_SAMPLES = 30  # maximum delay of a late payload, in samples
@@ -86,12 +88,13 @@ class SimulatedCluster:
         self._draw = random.Random(f"{seed}/cluster")  # noqa: S311 - reproducible on purpose
         self._places = [self._draw.randrange(MASK) for _ in self.nodes]
         chosen = node_series(shape.parts, shape.metrics)
+        chosen.sort(key=lambda each: each.is_of_job)  # last, as nodes without a job lack them
+        self._series = [(each, scale_of(each, shape.parts)) for each in chosen]
+        self._idle_series = sum(not each.is_of_job for each in chosen)
         self._prefixes = [_prefix(each, subjects.cluster) for each in chosen]
-        scales = [(each.metric, _scale(each, shape.parts)) for each in chosen]
-        found = {(m.name, scale): encoded_values(m, seed, scale) for m, scale in scales}
-        self._idle = [found[m.name, scale].idle for m, scale in scales]
-        self._busy = [found[m.name, scale].busy for m, scale in scales]
-        self._shifts = [(7 * index) & MASK for index in range(len(chosen))]
+        self._shifts = [_shift(each) for each in chosen]
+        self._rings = Rings(seed)
+        self._values: dict[str, list[list[bytes]]] = {}  # by kind of job
         self._samples = 0
         self._late: dict[int, list[Payload]] = {}
         """Delayed payloads, by the sample with which they are sent."""
@@ -104,6 +107,7 @@ class SimulatedCluster:
         for change in [*self._jobs_before, *self.jobs.advance(now)]:
             yield self._event(message(change.function, change.job))
         self._jobs_before = []
+        yield from self._node_changes()
         if number == 0 or now % STATES_INTERVAL < self.shape.interval:
             yield from self._node_states(now)
         yield from self._late.pop(number, ())
@@ -122,15 +126,28 @@ class SimulatedCluster:
 
     def _metrics(self, index: int, number: int, stamp: bytes) -> Payload:
         at = self._places[index] + number
-        found = self._idle if self.jobs.job_of[index] is None else self._busy
-        shifted = zip(found, self._shifts, strict=True)
-        values = [ring[(at + shift) & MASK] for ring, shift in shifted]
+        kind, job = self.jobs.kind_of[index], self.jobs.job_of[index]
+        found = self._rings_of(IDLE if kind is None else kind)
+        values = [
+            ring[(at + shift) & MASK] for ring, shift in zip(found, self._shifts, strict=False)
+        ]
         parts = [stamp] * (3 * len(values))
-        parts[0::3] = self._prefixes
+        parts[0::3] = self._prefixes[: len(values)]
         parts[1::3] = values
         name = self.nodes[index]
         body = b"".join(parts).replace(_HOST, name.encode())
+        if job is not None:
+            body = body.replace(_JOB, b"%d" % job.id)
         return Payload(self._subject("metrics", name), body, len(values))
+
+    def _rings_of(self, kind: JobKind) -> list[list[bytes]]:
+        """Return the values of a node's series; an idle node has none of a job."""
+        found = self._values.get(kind.name)
+        if found is None:
+            series = self._series[: self._idle_series] if kind is IDLE else self._series
+            found = [self._rings.ring(each.metric, kind, scale) for each, scale in series]
+            self._values[kind.name] = found
+        return found
 
     def _subject(self, kind: str, node: str, name: str = "") -> str:
         template = self.subjects.templates[kind]
@@ -161,13 +178,28 @@ class SimulatedCluster:
     def _event(self, one: Message) -> Payload:
         return Payload(self.subjects.of_message(one), encode([one]), 1)
 
+    def _node_changes(self) -> Iterator[Payload]:
+        """Yield log messages of the scheduler about nodes that failed or were drained."""
+        for time, node, state, reason in self.jobs.node_changes:
+            tags = {"cluster": self.subjects.cluster, "hostname": node, "type": "node"}
+            text, level = _CHANGES[state]
+            text = text.format(node=node, reason=reason)
+            yield self._event(
+                Message("slurmctld", {**tags, "loglevel": level}, text, time, str(Kind.LOG))
+            )
+        self.jobs.node_changes.clear()
+
     def _node_states(self, now: int) -> Iterator[Payload]:
         """Yield the state of every node, with what the job on it has allocated."""
         parts, rows = self.shape.parts, []
         whole = parts.hwthread, NODE_MEMORY // 1000, parts.accelerator, 1
-        for name, job, is_away in zip(self.nodes, self.jobs.job_of, self.jobs.is_away, strict=True):
-            state = "down" if is_away else "idle" if job is None else "allocated"
-            rows.append(NodeState(name, [state], *((0, 0, 0, 0) if job is None else whole)))
+        jobs = self.jobs
+        for name, job, is_away, is_drained in zip(
+            self.nodes, jobs.job_of, jobs.is_away, jobs.is_drained, strict=True
+        ):
+            states = ["down" if is_away else "idle" if job is None else "allocated"]
+            states += ["drain"] if is_drained else []
+            rows.append(NodeState(name, states, *((0, 0, 0, 0) if job is None else whole)))
         tags = {"cluster": self.subjects.cluster, "hostname": self.nodes[0], "type": "node"}
         for payload in encode_node_states(self.subjects.cluster, rows):
             yield self._event(event("nodestate", "nodestate", payload, time=now, tags=tags))
@@ -190,11 +222,20 @@ def _prefix(each: SimulatedSeries, cluster: str) -> bytes:
     return f"{each.metric.name},{encoded} value=".encode()
 
 
-def _scale(series: SimulatedSeries, parts: NodeParts) -> int:
-    """Return the factor of a series that sums hardware threads: a node's load and percentages."""
-    metric, tags = series
-    is_sum = metric.name == "cpu_load" or (metric.unit == "percent" and "hwthread" in metric.types)
-    return parts.hwthread if is_sum and ("type", "node") in tags else 1
+def _shift(each: SimulatedSeries) -> int:
+    """Return how far a series is from its node's place: parts differ, metrics go together."""
+    tags = dict(each.tags)
+    number = tags.get("type-id", "0")
+    device = sum(tags.get("stype-id", "").encode())
+    return (7 * (int(number) + device)) & MASK
+
+
+_CHANGES = {
+    "down": ("error: Nodes {node} not responding, setting DOWN", "error"),
+    "drain": ("update_node: node {node} reason set to: {reason}, state set to DRAIN", "warn"),
+    "resume": ("update_node: node {node} state set to IDLE", "info"),
+}
+"""What Slurm's controller logs of a node, and the level."""
 
 
 PROCESSES = 4  # number of processes of a job on a node

@@ -1,4 +1,4 @@
-"""Jobs of a simulated cluster: they arrive, wait for nodes, run and end."""
+"""Jobs of a simulated cluster: they arrive, wait for nodes, run and end; nodes fail and drain."""
 
 import heapq
 import math
@@ -10,6 +10,16 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from ccpipe.jobs import Job, JobNode
+from ccpipe.simulate.kinds import (
+    FULL_MEMORY,
+    GPU,
+    IDLE_GPU,
+    JOB_MEMORY,
+    SERIAL,
+    SLOW_NODE,
+    JobKind,
+    kinds_of,
+)
 
 SECOND = 10**9
 MILLISECOND = 10**6
@@ -20,10 +30,28 @@ LOAD = 0.9  # mean utilisation of the nodes
 MAX_WAITING = 1000
 """Maximum length of the queue, beyond which no jobs are submitted."""
 OUTAGE_SECONDS = 1800
+FIRST_FAILURE = 120 * SECOND
+"""Time from the start to the first failure of a node, if nodes fail at all."""
+FIRST_DRAIN = 60 * SECOND
+DRAINS = 3.0
+"""Drained nodes for each node that fails."""
+DRAIN_SECONDS = 3600
+REASONS = (
+    "DIMM_A3: correctable memory errors", "IB link is SDR", "GPU 2 fell off the bus",
+    "firmware update", "Kill task failed", "/scratch is not mounted",
+)  # fmt: skip
+"""Why nodes are drained."""
+SLOW = 0.1
+"""Share of the jobs of several nodes of which one node is out of line."""
+SLOW_NODES = 3
+"""Number of nodes from which on one can be out of line."""
+REQUEUED = 0.03
+"""Share of the jobs that are preempted once, and run again; of a node that fails, half are."""
+WALLTIMES = (600, 1800, 3600, 7200, 14_400, 28_800, 43_200, 86_400)
+"""Time limits that users request, in seconds."""
 
 _USERS = 97
 _PROJECTS = 13
-_NAMES = ("gromacs", "openfoam", "namd", "vasp", "train", "lammps", "icon")
 _ENDS = ("completed",) * 17 + ("failed", "cancelled", "timeout")
 
 
@@ -34,13 +62,47 @@ class JobChange(NamedTuple):
     job: Job
 
 
+class NodeChange(NamedTuple):
+    """A node that failed, was drained, or returned."""
+
+    time: int
+    node: str
+    state: Literal["down", "drain", "resume"]
+    reason: str = ""
+
+
+class Request(NamedTuple):
+    """A job that waits, and how it will run and end."""
+
+    job: Job
+    kind: JobKind
+    nodes: int
+    duration: int
+    end: str
+    """The state in which it ends, if it is not interrupted."""
+
+
+class Running(NamedTuple):
+    """A job that runs, and the numbers of its nodes."""
+
+    job: Job
+    request: Request
+    nodes: list[int]
+    end: str
+    """The state in which this run ends, if nothing happens to its nodes."""
+    due: int
+    """When it ends."""
+
+
 class Scheduler:
     """Allocates nodes to jobs, first come first served.
 
-    Job ids count from the start in milliseconds, so that clusters that start later have others.
+    Job ids count from the start in milliseconds, so that clusters that start later have others. A
+    job that was requeued keeps its id.
 
     Nodes fail `failures` times a day on average, for half an hour; their jobs end as
-    ``node_fail``.
+    ``node_fail``. Three times as many are drained: these finish their job, and get no other for an
+    hour.
     """
 
     def __init__(
@@ -61,13 +123,19 @@ class Scheduler:
         """Ids of a node's GPUs, as in the tag ``type-id`` of their metrics."""
         self.draw = random.Random(f"{seed}/jobs")  # noqa: S311 - reproducible on purpose
         self.job_of: list[Job | None] = [None] * len(nodes)  # the job on each node
+        self.kind_of: list[JobKind | None] = [None] * len(nodes)
+        """The kind of job whose values each node has."""
         self.is_away = bytearray(len(nodes))
+        self.is_drained = bytearray(len(nodes))
+        self.node_changes: list[NodeChange] = []
+        """What happened to nodes; whoever reports it empties the list."""
         self._free = deque(self.draw.sample(range(len(nodes)), len(nodes)))
-        self._running: dict[int, tuple[Job, list[int]]] = {}
-        self._waiting: deque[tuple[int, int, int]] = deque()  # submit, nodes, duration
+        self._running: dict[int, Running] = {}
+        self._waiting: deque[Request] = deque()
         self._events: list[tuple[int, int, str, int]] = []  # time, number, what, of which
         self._numbers = 0
         self._last_id = start // MILLISECOND
+        self._kinds = kinds_of(gpus)
         self._widths = [2**k for k in range(max(1, int(math.log2(max(len(nodes) // 4, 2)))))]
         mean = MEDIAN_SECONDS * math.exp(SIGMA**2 / 2)
         width = sum(w / w for w in self._widths) / sum(1 / w for w in self._widths)
@@ -75,7 +143,8 @@ class Scheduler:
         self._failure_gap = 86_400 / (failures * len(nodes)) if failures else math.inf
         self._schedule(start, "arrive")
         if failures:
-            self._schedule(start + self._exponential(self._failure_gap), "fail")
+            self._schedule(start + FIRST_FAILURE, "fail")
+            self._schedule(start + FIRST_DRAIN, "drain")
         while len(self._free) > len(nodes) * (1 - LOAD):  # the cluster is not empty at the start
             self._arrive(start)
             if not self._place(start, []):
@@ -86,22 +155,24 @@ class Scheduler:
         while self._events and self._events[0][0] <= until:
             now, _, what, which = heapq.heappop(self._events)
             changes: list[JobChange] = []
-            if what == "arrive":
-                self._arrive(now)
-                self._schedule(now + self._exponential(self._gap), "arrive")
-            elif what == "end" and which in self._running:
-                changes.append(self._end(which, now, self.draw.choice(_ENDS)))
-            elif what == "fail":
-                changes.extend(self._fail(now))
-            elif what == "return":
-                self.is_away[which] = 0
-                self._free.append(which)
+            match what:
+                case "arrive":
+                    self._arrive(now)
+                    self._schedule(now + self._exponential(self._gap), "arrive")
+                case "end" if which in self._running and now >= self._running[which].due:
+                    changes.append(self._finish(which, now))
+                case "fail":
+                    changes.extend(self._fail(now))
+                case "drain":
+                    self._drain(now)
+                case "return":
+                    self._return(which, now)
             while self._place(now, changes):
                 pass
             yield from changes
 
     def running(self) -> list[Job]:
-        return [job for job, _ in self._running.values()]
+        return [each.job for each in self._running.values()]
 
     def cancel_all(self, now: int) -> Iterator[JobChange]:
         """Yield the ends of the running jobs, as ``cancelled``."""
@@ -109,61 +180,114 @@ class Scheduler:
             yield self._end(which, now, "cancelled")
 
     def _arrive(self, now: int) -> None:
-        if len(self._waiting) < MAX_WAITING:
-            width = self.draw.choices(self._widths, [1 / w for w in self._widths])[0]
-            seconds = self.draw.lognormvariate(math.log(MEDIAN_SECONDS), SIGMA)
-            self._waiting.append((now, width, max(1, round(seconds)) * SECOND))
-
-    def _place(self, now: int, changes: list[JobChange]) -> bool:
-        """Start the first queued job, if enough nodes are free."""
-        if not self._waiting or self._waiting[0][1] > len(self._free):
-            return False
-        submit, width, duration = self._waiting.popleft()
-        chosen = sorted(self._free.popleft() for _ in range(width))
+        if len(self._waiting) >= MAX_WAITING:
+            return
+        kind = self.draw.choices(self._kinds, [each.weight for each in self._kinds])[0]
+        width = self.draw.choices(self._widths, [1 / w for w in self._widths])[0]
+        width = 1 if kind is SERIAL else width
+        seconds = max(1, round(self.draw.lognormvariate(math.log(MEDIAN_SECONDS), SIGMA)))
+        end = self.draw.choice(_ENDS)
+        if kind is FULL_MEMORY and end != "completed":
+            end = "out_of_memory"
+        wanted = [limit for limit in WALLTIMES if limit >= seconds] or [WALLTIMES[-1]]
+        walltime = self.draw.choice(wanted[:3])
         self._last_id += 1
         job = Job(
             cluster=self.cluster,
             id=self._last_id,
-            state="running",
-            name=_NAMES[self._last_id % len(_NAMES)],
+            state="pending",
+            name=self.draw.choice(kind.programs),
             user=f"user{self.draw.randrange(_USERS):02}",
             project=f"project{self.draw.randrange(_PROJECTS):02}",
-            partition="main",
-            submit=submit,
-            start=now,
-            nodes=tuple(JobNode(self.nodes[at], accelerators=self.gpus) for at in chosen),
+            partition="gpu" if kind in (GPU, IDLE_GPU) else "main",
+            submit=now,
             hwthreads=width * self.hwthreads,
             accelerators=width * len(self.gpus),
+            memory=width * JOB_MEMORY * 1000,
             shared="none",
-            walltime=86_400,
+            walltime=walltime,
+        )
+        duration = walltime if end == "timeout" else min(seconds, walltime)
+        self._waiting.append(Request(job, kind, width, duration * SECOND, end))
+
+    def _place(self, now: int, changes: list[JobChange]) -> bool:
+        """Start the first queued job, if enough nodes are free."""
+        if not self._waiting or self._waiting[0].nodes > len(self._free):
+            return False
+        request = self._waiting.popleft()
+        chosen = sorted(self._free.popleft() for _ in range(request.nodes))
+        job = msgspec.structs.replace(
+            request.job,
+            state="running",
+            start=now,
+            nodes=tuple(JobNode(self.nodes[at], accelerators=self.gpus) for at in chosen),
         )
         for index in chosen:
             self.job_of[index] = job
-        self._running[job.id] = job, chosen
+            self.kind_of[index] = request.kind
+        if len(chosen) >= SLOW_NODES and self.draw.random() < SLOW and request.kind is not GPU:
+            self.kind_of[self.draw.choice(chosen)] = SLOW_NODE
+        duration, end = request.duration, request.end
+        if job.run == 0 and self.draw.random() < REQUEUED:
+            duration, end = max(SECOND, round(duration * self.draw.random())), "preempted"
+        self._running[job.id] = Running(job, request, chosen, end, now + duration)
         self._schedule(now + duration, "end", job.id)
         changes.append(JobChange("start_job", job))
         return True
 
+    def _finish(self, which: int, now: int) -> JobChange:
+        run = self._running[which]
+        if run.end == "preempted":
+            self._requeue(run.request)
+        return self._end(which, now, run.end)
+
+    def _requeue(self, request: Request) -> None:
+        """Queue a job again, before all others."""
+        job = msgspec.structs.replace(request.job, run=request.job.run + 1)
+        self._waiting.appendleft(request._replace(job=job))
+
     def _end(self, which: int, now: int, state: str) -> JobChange:
-        job, nodes = self._running.pop(which)
-        for index in nodes:
-            self.job_of[index] = None
-            if not self.is_away[index]:
+        run = self._running.pop(which)
+        for index in run.nodes:
+            self.job_of[index] = self.kind_of[index] = None
+            if not (self.is_away[index] or self.is_drained[index]):
                 self._free.append(index)
-        return JobChange("stop_job", msgspec.structs.replace(job, state=state, end=now))
+        return JobChange("stop_job", msgspec.structs.replace(run.job, state=state, end=now))
 
     def _fail(self, now: int) -> Iterator[JobChange]:
         self._schedule(now + self._exponential(self._failure_gap), "fail")
         index = self.draw.randrange(len(self.nodes))
-        if self.is_away[index]:
+        if self.is_away[index] or self.is_drained[index]:
             return
         self.is_away[index] = 1
+        self.node_changes.append(NodeChange(now, self.nodes[index], "down", "Not responding"))
         self._schedule(now + OUTAGE_SECONDS * SECOND, "return", index)
         job = self.job_of[index]
         if job is None:
             self._free.remove(index)
-        else:
-            yield self._end(job.id, now, "node_fail")
+            return
+        request = self._running[job.id].request
+        if job.run == 0 and self.draw.random() < 0.5:  # noqa: PLR2004 - the others want no requeue
+            self._requeue(request)
+        yield self._end(job.id, now, "node_fail")
+
+    def _drain(self, now: int) -> None:
+        self._schedule(now + self._exponential(self._failure_gap / DRAINS), "drain")
+        index = self.draw.randrange(len(self.nodes))
+        if self.is_away[index] or self.is_drained[index]:
+            return
+        self.is_drained[index] = 1
+        reason = self.draw.choice(REASONS)
+        self.node_changes.append(NodeChange(now, self.nodes[index], "drain", reason))
+        self._schedule(now + DRAIN_SECONDS * SECOND, "return", index)
+        if self.job_of[index] is None:
+            self._free.remove(index)
+
+    def _return(self, index: int, now: int) -> None:
+        self.is_away[index] = self.is_drained[index] = 0
+        self.node_changes.append(NodeChange(now, self.nodes[index], "resume"))
+        if self.job_of[index] is None:
+            self._free.append(index)
 
     def _schedule(self, time: int, what: str, which: int = 0) -> None:
         self._numbers += 1

@@ -1,7 +1,7 @@
 """The series of a simulated node, from the real collectors' metric tables, and their values.
 
 Each series walks along a ring of some thousand values; nodes start at different positions. A ring
-contains text, so that a line needs no formatting.
+contains text, so that a line needs no formatting. Nodes that run the same kind of job share rings.
 """
 
 import importlib
@@ -10,6 +10,15 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ccpipe.node.sampling.collector import Metric
+from ccpipe.simulate.kinds import (
+    GPU_MEMORY,
+    IDLE,
+    JOB_MEMORY,
+    NODE_MEMORY,
+    JobKind,
+    Limits,
+    limits,
+)
 
 COLLECTORS = (
     "load",
@@ -26,6 +35,7 @@ COLLECTORS = (
     "processes",
     "temperature",
     "numa",
+    "slurm_cgroup",
     "storage.nfs",
 )
 """Modules of collectors, in the order in which nodes get their metrics."""
@@ -36,6 +46,7 @@ _DEVICES = {
     "filesystem": ("scratch",),
     "sensor": ("Package",),
     "disk": ("nvme0n1",),
+    "job": ("\1",),  # a placeholder of the job's id
 }
 """Values of the tag ``stype-id``, by value of ``stype``."""
 
@@ -46,8 +57,15 @@ _FIRST = (
     "ib_recv_bw", "ib_xmit_bw", "lustre_read_bw", "lustre_write_bw", "temperature", "mem_power",
     "ipc", "flops_dp", "flops_sp", "psi_cpu_some", "psi_memory_some", "psi_io_some", "io_reads",
     "io_writes", "part_max_used", "procs_running", "procs_disk_sleep", "procs_zombie",
+    "num_cpus", "cpu_used", "cpu_system", "cpu_idle", "cpu_iowait", "mem_total", "mem_cached",
+    "mem_free", "swap_used", "load_five", "load_fifteen", "nv_fb_mem_total", "nv_mem_util",
+    "ib_total_bw", "job_mem_used", "job_max_mem_used", "job_mem_limit", "job_user_cpu",
+    "job_sys_cpu", "job_read_bytes", "job_write_bytes", "job_psi_cpu_some",
+    "job_psi_memory_some", "job_psi_io_some",
 )  # fmt: skip
-"""Metrics shown by cc-backend's pages and Grafana's dashboards; the others follow."""
+"""Metrics shown by the pages of the dashboard and cc-backend, and by Grafana's dashboards; the
+hardware threads of ``_OF_HWTHREADS`` are next, and then the others."""
+_OF_HWTHREADS = "cpu_used"
 _RANK = {name: rank for rank, name in enumerate(_FIRST)}
 
 
@@ -66,18 +84,30 @@ class SimulatedSeries(NamedTuple):
     metric: Metric
     tags: tuple[tuple[str, str], ...]  # without ``cluster`` and ``hostname``
 
+    @property
+    def is_of_job(self) -> bool:
+        """Whether it is about a job, whose id is then the tag ``stype-id``."""
+        return ("stype", "job") in self.tags
+
 
 def node_series(parts: NodeParts, limit: int) -> list[SimulatedSeries]:
     """Return the first `limit` series of a node, starting with series of the whole node.
 
-    Metrics that only parts have, such as a socket's power, are among them. Other series of parts
-    follow in turn, so that a small limit includes some of each.
+    Metrics that only parts have, such as a socket's power, are among them, and those of the job on
+    the node. Other series of parts follow in turn, so that a small limit includes some of each.
     """
     metrics = sorted(_metrics(parts), key=lambda each: _RANK.get(each.name, len(_RANK)))
-    found = [each for metric in metrics for each in _whole(metric, parts)]
+    shown = [each for each in metrics if each.name in _RANK]
+    found = [series for each in shown for series in _whole(each, parts)]
+    for metric in shown:
+        if metric.name == _OF_HWTHREADS:
+            for index in range(parts.hwthread):
+                found.extend(_part(metric, parts, index))
+    others = [each for each in metrics if each.name not in _RANK]
+    found += [series for each in others for series in _whole(each, parts)]
     for index in range(max(parts)):
         for metric in metrics:
-            if "node" in metric.types:
+            if "node" in metric.types and metric.name != _OF_HWTHREADS:
                 found.extend(_part(metric, parts, index))
         if len(found) >= limit:
             break
@@ -123,63 +153,113 @@ MASK = RING - 1
 class GaugeRange(NamedTuple):
     """The values of a gauge on an idle and on a busy node."""
 
-    idle: tuple[float, float]
-    busy: tuple[float, float]
+    idle: Limits
+    busy: Limits
 
 
 _RANGES = {
-    "percent": GaugeRange((0, 5), (60, 100)),
-    "kB": GaugeRange((2e6, 8e6), (6e7, 2.4e8)),
-    "MByte": GaugeRange((0, 500), (1e4, 8e4)),
-    "W": GaugeRange((60, 110), (250, 420)),
+    "percent": GaugeRange((0, 0.2), (0, 2)),
+    "kB": GaugeRange((1e4, 2e6), (1e5, 4e6)),
+    "MByte": GaugeRange((0, 500), (0, 500)),
+    "W": GaugeRange((10, 20), (20, 40)),
     "degC": GaugeRange((30, 40), (55, 80)),
     "MHz": GaugeRange((800, 1500), (2400, 3500)),
-    "Flops/s": GaugeRange((0, 1e7), (2e11, 9e11)),
     "bytes/s": GaugeRange((0, 1e5), (1e7, 2e9)),
-    "MByte/s": GaugeRange((0, 500), (4e4, 2.5e5)),
-    "": GaugeRange((0, 2), (20, 128)),
+    "": GaugeRange((0, 2), (0, 8)),
 }
 _RANGES_BY_NAME = {
-    "cpu_load": GaugeRange((0, 0.02), (0.85, 1.05)),  # per hardware thread
-    "cpu_idle": GaugeRange((95, 100), (0, 5)),
-    "ipc": GaugeRange((0.1, 0.4), (0.6, 2.6)),
+    "proc_total": GaugeRange((400, 450), (500, 700)),
+    "procs_total": GaugeRange((400, 450), (500, 700)),
+    "procs_sleeping": GaugeRange((380, 430), (420, 600)),
+    "threads_total": GaugeRange((800, 900), (1200, 1500)),
+    "procs_disk_sleep": GaugeRange((0, 1), (0, 3)),
+    "part_max_used": GaugeRange((62, 63), (62, 63)),
+    "mem_cached": GaugeRange((2e6, 3e6), (3e6, 6e6)),
+    "psi_cpu_some": GaugeRange((0, 0.1), (0.5, 6)),
+    "job_psi_cpu_some": GaugeRange((0, 0.1), (0.5, 6)),
 }
-_COUNTERS = {"bytes", "packets", "pages", "requests", "J", "512 bytes", "ms"}
-NODE_MEMORY = 263_000_000  # kB
-_CONSTANTS = {"mem_total": NODE_MEMORY, "num_cpus": 64, "swap_total": 0, "nv_fb_mem_total": 81_559}
+_COUNTERS = {"bytes", "packets", "pages", "requests", "J", "512 bytes", "ms", "ticks"}
+_COUNTS = {"io_reads", "io_writes", "forks", "context_switches", "interrupts"}
+"""Counters without a unit; the operations of network file systems are others."""
+_CONSTANTS = {
+    "mem_total": NODE_MEMORY, "swap_total": 0, "swap_free": 0, "swap_used": 0, "cpu_nice": 0,
+    "cpu_steal": 0, "cpu_guest": 0, "cpu_guest_nice": 0, "nv_fb_mem_total": GPU_MEMORY,
+    "nv_ecc_mode": 1, "procs_zombie": 0, "procs_stopped": 0, "num_cpus": 1,
+    "job_mem_limit": 1000 * JOB_MEMORY, "ib_active": 1,
+}  # fmt: skip
+"""Values that never change; of ``num_cpus`` for one hardware thread."""
+_ZERO = ("error", "nv_xid", "nv_last_xid", "nv_violation", "nv_remapped", "nv_throttle", "discard")
+"""Parts of the names of metrics that are 0 on a healthy node."""
 _CUMULATIVE_RATE = 5_000.0  # mean increase of a counter from one sample to the next
+_NOISE = 0.04
+"""Deviation of a metric from the activity of its node."""
+_EXACT = frozenset({"cpu_used", "cpu_user", "cpu_system", "cpu_idle"})
+"""Metrics without deviation, as they add up."""
 
 
-class EncodedValues(NamedTuple):
-    """The values of one metric, encoded as on the wire."""
+class Rings:
+    """The rings of a simulated cluster, made when a node first needs them; reproducible by seed."""
 
-    idle: list[bytes]
-    busy: list[bytes]
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._known: dict[tuple[str, float, Limits | None], list[bytes]] = {}
+        self._activities: dict[str, list[float]] = {}
+
+    def ring(self, metric: Metric, kind: JobKind, scale: float = 1.0) -> list[bytes]:
+        """Return the encoded values of a metric, times `scale`, while a kind of job runs."""
+        between = _limits(metric, kind)
+        key = metric.name, scale, between
+        found = self._known.get(key)
+        if found is None:
+            draw = random.Random(f"{self._seed}/{metric.name}")  # noqa: S311 - reproducible
+            if between is None:
+                found = _counter(metric, draw)
+            elif between[0] == between[1]:
+                found = [_encode(metric, between[0] * scale)] * RING
+            else:
+                limits_ = between[0] * scale, between[1] * scale
+                found = _gauge(metric, limits_, self._activity(kind), draw)
+            self._known[key] = found
+        return found
+
+    def _activity(self, kind: JobKind) -> list[float]:
+        """Return a random walk from 0 to 1 that reverts to the middle, and dips at times."""
+        known = self._activities.get(kind.name)
+        if known is None:
+            draw = random.Random(f"{self._seed}/activity/{kind.name}")  # noqa: S311 - reproducible
+            value, known = 0.6, []
+            for _ in range(RING):
+                value += 0.1 * (0.6 - value) + draw.gauss(0, 0.1)
+                value = min(max(value, 0.0), 1.0)
+                known.append(value)
+            self._activities[kind.name] = known
+        return known
 
 
-def encoded_values(metric: Metric, seed: int, scale: int = 1) -> EncodedValues:
-    """Return the encoded values of a metric, times `scale`; reproducible by seed."""
-    if metric.name in _CONSTANTS:
-        ring = [_encode(metric, _CONSTANTS[metric.name])] * RING
-        return EncodedValues(ring, ring)
-    draw = random.Random(f"{seed}/{metric.name}")  # noqa: S311 - reproducible on purpose
-    if metric.unit in _COUNTERS:
-        ring = _counter(metric, draw)
-        return EncodedValues(ring, ring)
-    limits = _RANGES_BY_NAME.get(metric.name) or _RANGES.get(metric.unit, _RANGES[""])
-    idle, busy = ((low * scale, high * scale) for low, high in limits)
-    return EncodedValues(_gauge(metric, idle, draw), _gauge(metric, busy, draw))
+def _limits(metric: Metric, kind: JobKind) -> Limits | None:
+    """Return between which values a gauge is; None for a counter."""
+    name = metric.name
+    if name in _CONSTANTS:
+        return _CONSTANTS[name], _CONSTANTS[name]
+    if any(each in name for each in _ZERO):
+        return 0, 0
+    if (found := limits(metric, kind)) is not None:
+        return found
+    if metric.unit in _COUNTERS or name in _COUNTS or name.startswith("nfs"):
+        return None
+    idle, busy = _RANGES_BY_NAME.get(name) or _RANGES.get(metric.unit, _RANGES[""])
+    return idle if kind is IDLE else busy
 
 
-def _gauge(metric: Metric, limits: tuple[float, float], draw: random.Random) -> list[bytes]:
-    """Return a random walk that reverts to the middle of its limits."""
-    low, high = limits
-    middle, width = (low + high) / 2, high - low
-    value, found = middle, []
-    for _ in range(RING):
-        value += 0.1 * (middle - value) + draw.gauss(0, width / 10)
-        value = min(max(value, low), high)
-        found.append(_encode(metric, value))
+def _gauge(
+    metric: Metric, limits_: Limits, activity: Sequence[float], draw: random.Random
+) -> list[bytes]:
+    """Return values that follow an activity from the first limit to the second one."""
+    (first, last), found = limits_, []
+    noise = 0.0 if metric.name in _EXACT else _NOISE
+    for active in activity:
+        share = min(max(active + draw.gauss(0, noise), 0.0), 1.0)
+        found.append(_encode(metric, first + (last - first) * share))
     return found
 
 
@@ -193,3 +273,24 @@ def _counter(metric: Metric, draw: random.Random) -> list[bytes]:
 
 def _encode(metric: Metric, value: float) -> bytes:
     return b"%di" % round(value) if metric.kind is int else b"%.6g" % value
+
+
+def scale_of(series: SimulatedSeries, parts: NodeParts) -> float:
+    """Return the factor of a series.
+
+    A node's loads and percentages are sums over its hardware threads; a part has its share of what
+    a node has.
+    """
+    metric, tags = series
+    kind = dict(tags)["type"]
+    if metric.name in _SUMS or (metric.unit == "percent" and "hwthread" in metric.types):
+        return parts.hwthread if kind == "node" else 1
+    if kind == "node" or "node" not in metric.types or metric.is_averaged:
+        return 1
+    return 1 / float(getattr(parts, kind))
+
+
+_SUMS = {
+    "cpu_load", "load_five", "load_fifteen", "proc_run", "procs_running", "num_cpus",
+    "job_user_cpu", "job_sys_cpu",
+}  # fmt: skip

@@ -6,12 +6,15 @@ import signal
 from collections import Counter
 from pathlib import Path
 
+import nats
+import nats.aio.msg
 import pytest
 
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Kind
 from tests.cli.command import Ended, ended, finished, start
+from tests.conftest import eventually
 
 
 async def run(*arguments: object) -> Ended:
@@ -113,6 +116,35 @@ async def test_simulate_prints_summary_after_ctrl_c(nats_server: NatsServer) -> 
         while b"stores" not in await process.stderr.readline():
             pass
     assert "published in" in (await ended(process, signal.SIGINT)).err
+
+
+async def test_jobs_of_simulated_cluster_end_with_it(nats_server: NatsServer) -> None:
+    """By SIGTERM as at the end; a second run has other ids."""
+    client = await nats.connect(nats_server.url)
+    events = Counter[tuple[str, int]]()
+
+    async def receive(message: nats.aio.msg.Msg) -> None:
+        for line in decode(message.data):
+            if line.name == "job":
+                events[line.tags["function"], json.loads(str(line.value))["jobId"]] += 1
+
+    await client.subscribe("c.events.job", cb=receive)
+    await client.flush()
+    running = []
+    for _ in range(2):
+        process = await start(
+            "simulate", "--cluster", "c", "--nodes", "20", "--metrics", "1", "--interval", "1s",
+            "--server", nats_server.url,
+        )  # fmt: skip
+        before = set(events)
+        await eventually(lambda before=before: len(set(events) - before) >= 4)  # type: ignore[misc]
+        assert (await ended(process, signal.SIGTERM)).code == 0
+        await client.flush()
+        running.append({job for _, job in set(events) - before})
+    await client.close()
+    assert not set.intersection(*running)
+    for job in set.union(*running):
+        assert events["start_job", job] == events["stop_job", job] > 0
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from statistics import correlation
 from typing import TypeVar
 
 import msgspec
@@ -15,12 +16,23 @@ from ccpipe.formats.clustercockpit import NodeState, NodeStates, StartJob, StopJ
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import SampleAttributes, SampleData, SampleEnvelope
 from ccpipe.formats.sonar import decode as decode_envelopes
-from ccpipe.jobs import Job
+from ccpipe.jobs import Job, RunKey
 from ccpipe.node.sampling.collector import Metric
 from ccpipe.simulate import Payload, SimulatedCluster, SimulationOptions
 from ccpipe.simulate.cluster import PROCESSES, sample_envelope
-from ccpipe.simulate.jobs import LOAD, SECOND, Scheduler
-from ccpipe.simulate.series import RING, NodeParts, encoded_values, node_series
+from ccpipe.simulate.jobs import FIRST_DRAIN, FIRST_FAILURE, LOAD, SECOND, Scheduler
+from ccpipe.simulate.kinds import (
+    COMPUTE,
+    FULL_MEMORY,
+    GPU,
+    IDLE,
+    IDLE_GPU,
+    KINDS,
+    MEMORY,
+    SLOW_NODE,
+    JobKind,
+)
+from ccpipe.simulate.series import RING, NodeParts, Rings, node_series, scale_of
 
 T = TypeVar("T")
 START = 1_790_000_000 * SECOND
@@ -58,7 +70,10 @@ def test_sample_has_message_of_valid_lines_from_each_node() -> None:
     assert len(metrics) == 40
     for number, payload in enumerate(metrics):
         lines = decode(payload.body)
-        assert len(lines) == payload.lines == 150
+        assert len(lines) == payload.lines
+        is_busy = any(line.tags.get("stype") == "job" for line in lines)
+        of_jobs = sum(each.is_of_job for each in node_series(NodeParts(accelerator=2), 150))
+        assert len(lines) == 150 - (0 if is_busy else of_jobs)
         assert not lines.rejected
         assert not [problem for line in lines for problem in line.problems()]
         assert {line.hostname for line in lines} == {made.nodes[number % 20]}
@@ -116,22 +131,25 @@ def test_later_cluster_has_other_job_ids() -> None:
 
 def test_node_states_are_reported_every_minute() -> None:
     shape = SimulationOptions(
-        nodes=12, metrics=1, parts=NodeParts(hwthread=8, accelerator=2), failures=200
+        nodes=40, metrics=1, parts=NodeParts(hwthread=8, accelerator=2), failures=100
     )
     made, found = cluster(shape), list[list[NodeState]]()
     for _ in range(30):
         reported = [each.nodes for each in events(made.sample(), "nodestate", NodeStates)]
         for nodes in reported:
             assert [each.hostname for each in nodes] == made.nodes
-            for node, job, is_away in zip(nodes, made.jobs.job_of, made.jobs.is_away, strict=True):
-                state = "down" if is_away else "allocated" if job else "idle"
-                assert node.states == [state]
+            for index, node in enumerate(nodes):
+                job = made.jobs.job_of[index]
+                is_down, is_drained = made.jobs.is_away[index], made.jobs.is_drained[index]
+                state = "down" if is_down else "allocated" if job else "idle"
+                assert node.states == [state, *(["drain"] if is_drained else [])]
                 numbers = node.cpusAllocated, node.gpusAllocated, node.jobsRunning
                 assert numbers == ((8, 2, 1) if job else (0, 0, 0))
                 assert bool(node.memoryAllocated) == bool(job)
         found += reported
     assert 5 <= len(found) <= 6
-    assert {node.states[0] for nodes in found for node in nodes} == {"allocated", "idle", "down"}
+    states = {"+".join(node.states) for nodes in found for node in nodes}
+    assert states >= {"allocated", "idle", "down", "idle+drain"}
 
 
 def test_any_cluster_name_survives_round_trip() -> None:
@@ -265,16 +283,16 @@ def test_job_starts_and_stops_once_and_shares_no_node() -> None:
     """Over a day with failures: each stop has its start before it, each node one job at a time."""
     made = scheduler(failures=0.5)
     running = {job.id: job for job in made.running()}
-    ended: set[int] = set()
+    ended: set[RunKey] = set()
     for function, job in made.advance(START + DAY):
         if function == "start_job":
             assert job.id not in running
-            assert job.id not in ended
+            assert job.run_key not in ended
             running[job.id] = job
         else:
             assert running.pop(job.id).nodes == job.nodes
             assert job.start < job.end
-            ended.add(job.id)
+            ended.add(job.run_key)
         taken = [node.hostname for each in running.values() for node in each.nodes]
         assert len(taken) == len(set(taken))
     assert len(ended) > 100
@@ -297,6 +315,96 @@ def test_failed_node_ends_job_and_recovers() -> None:
     failed = [job for _, job in made.advance(START + DAY) if job.state == "node_fail"]
     assert failed
     assert 0 < sum(made.is_away) < len(NODES) / 4
+
+
+def test_jobs_end_in_every_way() -> None:
+    """Completed, failed, cancelled, at the time limit, without memory, with a node, preempted."""
+    made = scheduler(failures=0.5)
+    ended = [job for function, job in made.advance(START + 2 * DAY) if function == "stop_job"]
+    assert {job.state for job in ended} == {
+        "completed", "failed", "cancelled", "timeout", "out_of_memory", "node_fail", "preempted",
+    }  # fmt: skip
+    for job in ended:
+        seconds = (job.end - job.start) / SECOND
+        assert seconds <= job.walltime
+        assert job.state != "timeout" or seconds == job.walltime
+
+
+def test_requeued_job_runs_again_under_its_id() -> None:
+    """After it was preempted, or its node failed; no other id repeats."""
+    made = scheduler(failures=1.0)
+    runs: dict[int, list[Job]] = {}
+    for function, job in made.advance(START + 2 * DAY):
+        if function == "stop_job":
+            runs.setdefault(job.id, []).append(job)
+    again = [each for each in runs.values() if len(each) > 1]
+    assert {each[0].state for each in again} == {"preempted", "node_fail"}
+    for first, second in again:
+        assert first.end <= second.start
+        assert (first.submit, first.user, first.run, second.run) == (
+            second.submit,
+            second.user,
+            0,
+            1,
+        )
+
+
+def test_first_failure_and_drain_are_within_minutes() -> None:
+    """So that a demonstration shows them; without failures neither."""
+    made = scheduler(failures=0.001)
+    list(made.advance(START + FIRST_DRAIN))
+    [drained] = made.node_changes
+    assert drained.state == "drain"
+    assert drained.reason
+    assert made.is_drained[NODES.index(drained.node)]
+    list(made.advance(START + FIRST_FAILURE))
+    assert [change.state for change in made.node_changes] == ["drain", "down"]
+    calm = scheduler()
+    list(calm.advance(START + DAY))
+    assert not calm.node_changes
+
+
+def test_drained_node_ends_its_job_and_gets_no_other() -> None:
+    """Until it is resumed."""
+    made, seen = scheduler(failures=1.0), 0
+    before: dict[int, Job | None] = {}
+    for minute in range(24 * 60):
+        list(made.advance(START + minute * 60 * SECOND))
+        drained = [index for index in range(len(NODES)) if made.is_drained[index]]
+        for index in drained:
+            if index in before:
+                assert made.job_of[index] in (before[index], None)
+                seen += before[index] is not None and made.job_of[index] is None
+        before = {index: made.job_of[index] for index in drained}
+    assert seen > 3
+    resumed = [change for change in made.node_changes if change.state == "resume"]
+    assert resumed
+
+
+def test_changes_of_nodes_are_logged() -> None:
+    """As by slurmctld, with the reason."""
+    made = cluster(SimulationOptions(nodes=30, metrics=1, failures=0.01))
+    logs = [each for each in samples(made, 15) if ".log." in each.subject]
+    lines = [next(iter(decode(each.body))) for each in logs]
+    assert [(line.name, line.tags["loglevel"]) for line in lines] == [
+        ("slurmctld", "warn"), ("slurmctld", "error"),
+    ]  # fmt: skip
+    assert "state set to DRAIN" in str(lines[0].value)
+    assert not [problem for line in lines for problem in line.problems()]
+
+
+def test_one_node_of_some_jobs_is_out_of_line() -> None:
+    """Its values differ from those of the other nodes; a smaller job has none."""
+    made, found = scheduler(), 0
+    for hour in range(24):
+        list(made.advance(START + hour * 3600 * SECOND))
+        for job in made.running():
+            kinds = [made.kind_of[NODES.index(node.hostname)] for node in job.nodes]
+            slow = kinds.count(SLOW_NODE)
+            assert slow <= (len(job.nodes) >= 3)
+            assert len(set(kinds)) == 1 + slow
+            found += slow
+    assert found
 
 
 def test_every_series_is_in_collector_tables_once() -> None:
@@ -327,35 +435,117 @@ def test_gpu_metrics_require_gpus() -> None:
     assert {"node", "hwthread", "socket", "memoryDomain"} <= kinds
 
 
+def test_metrics_of_job_have_its_id() -> None:
+    """Only on nodes that run one."""
+    made = cluster(SimulationOptions(nodes=20, metrics=100, failures=0))
+    found = 0
+    for payload in made.sample():
+        lines = [line for line in decode(payload.body) if line.tags.get("stype") == "job"]
+        if lines:
+            job = made.jobs.job_of[made.nodes.index(lines[0].hostname)]
+            assert job is not None
+            assert {line.tags["stype-id"] for line in lines} == {str(job.id)}
+            found += 1
+    assert found == sum(job is not None for job in made.jobs.job_of)
+
+
+def test_series_include_all_hardware_threads_by_default() -> None:
+    """The dashboard and Grafana's show the use of each."""
+    used = [each for each in node_series(NodeParts(accelerator=4), 200)
+            if each.metric.name == "cpu_used"]  # fmt: skip
+    assert len(used) == 1 + 64
+
+
+METRICS = {each.metric.name: each.metric for each in node_series(NodeParts(accelerator=1), 100_000)}
+
+
+def values(name: str, kind: JobKind, scale: float = 1.0) -> list[float]:
+    return [float(value.rstrip(b"i")) for value in Rings(1).ring(METRICS[name], kind, scale)]
+
+
+def mean(name: str, kind: JobKind) -> float:
+    return sum(values(name, kind)) / RING
+
+
 def test_integer_is_written_with_suffix() -> None:
     """As on the wire: with an ``i``."""
-    found = encoded_values(Metric("procs", "", int, ""), seed=1)
-    assert all(value.endswith(b"i") and int(value[:-1]) >= 0 for value in found.busy)
+    found = Rings(1).ring(Metric("procs", "", int, ""), COMPUTE)
+    assert all(value.endswith(b"i") and int(value[:-1]) >= 0 for value in found)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, IDLE, SLOW_NODE], ids=lambda kind: kind.name)
+def test_values_of_every_kind_are_possible(kind: JobKind) -> None:
+    """Times add up to the whole, memory to the node's, and nothing is negative."""
+    for name in METRICS:
+        assert min(values(name, kind)) >= 0, name
+    for used, idle in zip(values("cpu_used", kind), values("cpu_idle", kind), strict=True):
+        assert used + idle == pytest.approx(99.7, abs=0.5)
+    assert max(values("mem_used", kind)) < values("mem_total", kind)[0]
+    assert max(values("nv_fb_mem_used", kind)) < values("nv_fb_mem_total", kind)[0]
+    assert max(values("nv_power_usage", kind)) < 400
 
 
 def test_busy_node_has_higher_gauges_than_idle_one() -> None:
-    """A gauge is at most 5 per cent idle, and at least 60 per cent busy."""
-    found = encoded_values(Metric("cpu_user", "percent", float, ""), seed=1)
-    assert max(map(float, found.idle)) <= 5
-    assert 60 <= min(map(float, found.busy)) <= max(map(float, found.busy)) <= 100
+    assert max(values("cpu_user", IDLE)) <= 5
+    assert 80 <= min(values("cpu_user", COMPUTE)) <= max(values("cpu_user", COMPUTE)) <= 100
+    assert max(values("cpu_idle", COMPUTE)) < min(values("cpu_idle", IDLE))
+    assert max(values("cpu_load", IDLE, 64)) < 2
+    assert min(values("cpu_load", COMPUTE, 64)) > 50
+
+
+def test_jobs_lie_in_roofline_where_their_kind_belongs() -> None:
+    """Operations per byte: many if computing is the limit, few if memory is."""
+
+    def intensity(kind: JobKind) -> float:
+        return mean("flops_any", kind) / (1e6 * mean("mem_bw", kind))
+
+    assert intensity(COMPUTE) > 10
+    assert 0.1 < intensity(MEMORY) < 1
+    assert mean("mem_bw", MEMORY) > 3 * mean("mem_bw", COMPUTE)
+
+
+def test_power_and_temperature_follow_load() -> None:
+    """Of kinds, and from sample to sample."""
+    assert mean("cpu_power", COMPUTE) > mean("cpu_power", MEMORY) > 2 * mean("cpu_power", IDLE)
+    assert mean("nv_power_usage", GPU) > 3 * mean("nv_power_usage", IDLE_GPU)
+    assert correlation(values("nv_util", GPU), values("nv_power_usage", GPU)) > 0.8
+    assert correlation(values("cpu_used", MEMORY), values("temperature", MEMORY)) > 0.8
+
+
+def test_kinds_show_what_went_wrong() -> None:
+    """Idle GPUs, memory at the job's limit, a node that does a fraction of the others' work."""
+    assert max(values("nv_util", IDLE_GPU)) < 1
+    [limit] = {*values("job_mem_limit", FULL_MEMORY)}
+    assert 0.95 * limit < max(values("job_mem_used", FULL_MEMORY)) <= limit
+    assert max(values("job_mem_used", MEMORY)) < 0.9 * limit
+    for name in ("cpu_used", "flops_any", "mem_bw"):
+        assert mean(name, SLOW_NODE) < 0.5 * mean(name, MEMORY)
+
+
+def test_parts_have_their_share_of_node() -> None:
+    """Of rates and amounts; a load and a percentage of a node are sums over hardware threads."""
+    parts = NodeParts(hwthread=8, socket=2)
+    scales = {
+        (each.metric.name, dict(each.tags)["type"]): scale_of(each, parts)
+        for each in node_series(parts, 1000)
+    }
+    assert scales["flops_any", "node"] == 1
+    assert scales["flops_any", "hwthread"] == 1 / 8
+    assert scales["mem_bw", "socket"] == 1 / 2
+    assert scales["cpu_used", "node"] == scales["cpu_load", "node"] == 8
+    assert scales["num_cpus", "node"] == 8
+    assert scales["cpu_used", "hwthread"] == scales["ipc", "hwthread"] == 1
+    assert scales["cpu_power", "socket"] == 1
 
 
 def test_counter_never_falls_and_is_independent_of_jobs() -> None:
-    found = encoded_values(Metric("net_bytes_in", "bytes", int, ""), seed=1)
-    assert found.idle is found.busy
-    counts = [int(value[:-1]) for value in found.busy]
+    found = Rings(1)
+    busy = found.ring(METRICS["net_bytes_in"], COMPUTE)
+    assert found.ring(METRICS["net_bytes_in"], IDLE) is busy
+    counts = [int(value[:-1]) for value in busy]
     assert counts == sorted(counts)
     assert len(counts) == RING
 
 
-def test_busy_node_has_little_idle_time() -> None:
-    """Nor are all of its hardware threads loaded while it is."""
-    idle = encoded_values(Metric("cpu_idle", "percent", float, ""), seed=1)
-    load = encoded_values(Metric("cpu_load", "", float, ""), seed=1, scale=64)
-    assert max(map(float, idle.busy)) < min(map(float, idle.idle))
-    assert max(map(float, load.idle)) < 2
-    assert min(map(float, load.busy)) > 50
-
-
 def test_constant_metrics_do_not_change() -> None:
-    assert len(set(encoded_values(Metric("mem_total", "kB", int, ""), seed=1).busy)) == 1
+    assert len({*values("mem_total", COMPUTE)}) == 1

@@ -71,7 +71,7 @@ async def simulate(
     hwthreads
         Hardware threads per node.
     gpus
-        GPUs per node.
+        GPUs of each node of the partition gpu, a third of the nodes; 0 for none.
     interval
         Time between samples.
     duration

@@ -35,6 +35,8 @@ from ccpipe.simulate.series import (
 
 _HOST = b"\0"  # placeholder of the node's name in lines shared by all nodes
 _JOB = b"\1"  # and of the id of the job on it
+GPU_SHARE = 1 / 3
+"""Share of the nodes that have GPUs, if there are any."""
 STATES_INTERVAL = 60 * SECOND
 """Time between two reports of the states of all nodes, if a sample is not longer."""
 LATE_SAMPLES = 30  # maximum delay of a late payload, in samples
@@ -47,6 +49,7 @@ class SimulationOptions(NamedTuple):
     nodes: int = 100
     metrics: int = 100  # series per node
     parts: NodeParts = NodeParts()
+    """Parts of each node; only some of the nodes have accelerators."""
     interval: int = 10 * SECOND  # nanoseconds between samples
     sonar_interval: int = 0
     """Nanoseconds between Sonar's samples, a multiple of the interval; 0 disables them."""
@@ -66,6 +69,42 @@ class Payload(NamedTuple):
     broken: int = 0  # number of malformed lines
 
 
+class NodeLines:
+    """The lines of the nodes that have the same parts."""
+
+    def __init__(self, parts: NodeParts, limit: int, cluster: str, rings: Rings) -> None:
+        """Take the number of series, and the rings with their values."""
+        chosen = node_series(parts, limit)
+        chosen.sort(key=lambda each: each.is_of_job)  # last, as nodes without a job lack them
+        self._series = [(each, scale_of(each, parts)) for each in chosen]
+        self._idle = sum(not each.is_of_job for each in chosen)
+        self._prefixes = [_prefix(each, cluster) for each in chosen]
+        self._shifts = [_shift(each) for each in chosen]
+        self._rings = rings
+        self._values: dict[str, list[list[bytes]]] = {}  # by kind of job
+
+    def encode(self, name: str, kind: JobKind, at: int, stamp: bytes) -> tuple[bytes, int]:
+        """Return a node's lines at a place of its rings, and their number.
+
+        The id of the job on it is a placeholder.
+        """
+        rings = zip(self._rings_of(kind), self._shifts, strict=False)
+        values = [ring[(at + shift) & MASK] for ring, shift in rings]
+        parts = [stamp] * (3 * len(values))
+        parts[0::3] = self._prefixes[: len(values)]
+        parts[1::3] = values
+        return b"".join(parts).replace(_HOST, name.encode()), len(values)
+
+    def _rings_of(self, kind: JobKind) -> list[list[bytes]]:
+        """Return the values of a node's series; an idle node has none of a job."""
+        found = self._values.get(kind.name)
+        if found is None:
+            series = self._series[: self._idle] if kind is IDLE else self._series
+            found = [self._rings.ring(each.metric, kind, scale) for each, scale in series]
+            self._values[kind.name] = found
+        return found
+
+
 class SimulatedCluster:
     """Nodes with metrics, jobs and Sonar's samples; the same for the same seed and times.
 
@@ -81,20 +120,20 @@ class SimulatedCluster:
         self.time = start - start % shape.interval
         width = max(4, len(str(shape.nodes)))
         self.nodes = [f"n{number:0{width}}" for number in range(1, shape.nodes + 1)]
+        parts = shape.parts
+        gpu_nodes = max(1, round(GPU_SHARE * shape.nodes)) if parts.accelerator else 0
         self.jobs = Scheduler(
-            subjects.cluster, self.nodes, hwthreads=shape.parts.hwthread,
-            gpus=shape.parts.accelerator, start=self.time, seed=seed, failures=shape.failures,
+            subjects.cluster, self.nodes, hwthreads=parts.hwthread, gpus=parts.accelerator,
+            gpu_nodes=gpu_nodes, start=self.time, seed=seed, failures=shape.failures,
         )  # fmt: skip
         self._draw = random.Random(f"{seed}/cluster")  # noqa: S311 - reproducible on purpose
         self._places = [self._draw.randrange(MASK) for _ in self.nodes]
-        chosen = node_series(shape.parts, shape.metrics)
-        chosen.sort(key=lambda each: each.is_of_job)  # last, as nodes without a job lack them
-        self._series = [(each, scale_of(each, shape.parts)) for each in chosen]
-        self._idle_series = sum(not each.is_of_job for each in chosen)
-        self._prefixes = [_prefix(each, subjects.cluster) for each in chosen]
-        self._shifts = [_shift(each) for each in chosen]
-        self._rings = Rings(seed)
-        self._values: dict[str, list[list[bytes]]] = {}  # by kind of job
+        rings = Rings(seed)
+        plain, with_gpus = (
+            NodeLines(each, shape.metrics, subjects.cluster, rings)
+            for each in (parts._replace(accelerator=0), parts)
+        )
+        self._lines = [plain] * (shape.nodes - gpu_nodes) + [with_gpus] * gpu_nodes
         self._samples = 0
         self._late: dict[int, list[Payload]] = {}
         """Delayed payloads, by the sample with which they are sent."""
@@ -125,29 +164,13 @@ class SimulatedCluster:
                 yield self._event(message(change.function, change.job))
 
     def _metrics(self, index: int, number: int, stamp: bytes) -> Payload:
-        at = self._places[index] + number
         kind, job = self.jobs.kind_of[index], self.jobs.job_of[index]
-        found = self._rings_of(IDLE if kind is None else kind)
-        values = [
-            ring[(at + shift) & MASK] for ring, shift in zip(found, self._shifts, strict=False)
-        ]
-        parts = [stamp] * (3 * len(values))
-        parts[0::3] = self._prefixes[: len(values)]
-        parts[1::3] = values
-        name = self.nodes[index]
-        body = b"".join(parts).replace(_HOST, name.encode())
+        name, lines = self.nodes[index], self._lines[index]
+        at = self._places[index] + number
+        body, count = lines.encode(name, IDLE if kind is None else kind, at, stamp)
         if job is not None:
             body = body.replace(_JOB, b"%d" % job.id)
-        return Payload(self._subject("metrics", name), body, len(values))
-
-    def _rings_of(self, kind: JobKind) -> list[list[bytes]]:
-        """Return the values of a node's series; an idle node has none of a job."""
-        found = self._values.get(kind.name)
-        if found is None:
-            series = self._series[: self._idle_series] if kind is IDLE else self._series
-            found = [self._rings.ring(each.metric, kind, scale) for each, scale in series]
-            self._values[kind.name] = found
-        return found
+        return Payload(self._subject("metrics", name), body, count)
 
     def _subject(self, kind: str, node: str, name: str = "") -> str:
         template = self.subjects.templates[kind]
@@ -191,15 +214,15 @@ class SimulatedCluster:
 
     def _node_states(self, now: int) -> Iterator[Payload]:
         """Yield the state of every node, with what the job on it has allocated."""
-        parts, rows = self.shape.parts, []
-        whole = parts.hwthread, NODE_MEMORY // 1000, parts.accelerator, 1
-        jobs = self.jobs
+        jobs, rows, threads = self.jobs, [], self.shape.parts.hwthread
         for name, job, is_away, is_drained in zip(
             self.nodes, jobs.job_of, jobs.is_away, jobs.is_drained, strict=True
         ):
             states = ["down" if is_away else "idle" if job is None else "allocated"]
             states += ["drain"] if is_drained else []
-            rows.append(NodeState(name, states, *((0, 0, 0, 0) if job is None else whole)))
+            gpus = len(job.nodes[0].accelerators) if job else 0
+            used = (threads, NODE_MEMORY // 1000, gpus, 1) if job else (0, 0, 0, 0)
+            rows.append(NodeState(name, states, *used))
         tags = {"cluster": self.subjects.cluster, "hostname": self.nodes[0], "type": "node"}
         for payload in encode_node_states(self.subjects.cluster, rows):
             yield self._event(event("nodestate", "nodestate", payload, time=now, tags=tags))

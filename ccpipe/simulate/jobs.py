@@ -4,21 +4,20 @@ import heapq
 import math
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from ccpipe.jobs import Job, JobNode
 from ccpipe.simulate.kinds import (
+    CPU_KINDS,
     FULL_MEMORY,
-    GPU,
-    IDLE_GPU,
+    GPU_KINDS,
     JOB_MEMORY,
     SERIAL,
     SLOW_NODE,
     JobKind,
-    kinds_of,
 )
 
 SECOND = 10**9
@@ -42,7 +41,7 @@ REASONS = (
 )  # fmt: skip
 """Why nodes are drained."""
 SLOW = 0.1
-"""Share of the jobs of several nodes of which one node is out of line."""
+"""Share of the jobs of several nodes without GPUs of which one node is out of line."""
 SLOW_NODES = 3
 """Number of nodes from which on one can be out of line."""
 REQUEUED = 0.03
@@ -94,8 +93,25 @@ class Running(NamedTuple):
     """When it ends."""
 
 
+class Partition:
+    """Some of the nodes, with their queue."""
+
+    def __init__(self, name: str, kinds: Sequence[JobKind], nodes: Sequence[int]) -> None:
+        """Take the kinds of its jobs, and the numbers of its nodes in the order of their use."""
+        self.name = name
+        self.kinds = kinds
+        self.size = len(nodes)
+        self.free = deque(nodes)
+        self.waiting: deque[Request] = deque()
+        self.widths = [2**k for k in range(max(1, int(math.log2(max(self.size // 4, 2)))))]
+        mean = MEDIAN_SECONDS * math.exp(SIGMA**2 / 2)
+        width = sum(w / w for w in self.widths) / sum(1 / w for w in self.widths)
+        self.rate = LOAD * self.size / (mean * width)
+        """Jobs that are submitted per second."""
+
+
 class Scheduler:
-    """Allocates nodes to jobs, first come first served.
+    """Allocates nodes to jobs, first come first served in each partition.
 
     Job ids count from the start in milliseconds, so that clusters that start later have others. A
     job that was requeued keeps its id.
@@ -112,10 +128,12 @@ class Scheduler:
         *,
         hwthreads: int,
         gpus: int = 0,
+        gpu_nodes: int = 0,
         start: int,
         seed: int,
         failures: float = 0.0,
     ) -> None:
+        """Start with running jobs; the last `gpu_nodes` nodes have `gpus` GPUs each."""
         self.cluster = cluster
         self.nodes = nodes
         self.hwthreads = hwthreads
@@ -129,26 +147,29 @@ class Scheduler:
         self.is_drained = bytearray(len(nodes))
         self.node_changes: list[NodeChange] = []
         """What happened to nodes; whoever reports it empties the list."""
-        self._free = deque(self.draw.sample(range(len(nodes)), len(nodes)))
         self._running: dict[int, Running] = {}
-        self._waiting: deque[Request] = deque()
         self._events: list[tuple[int, int, str, int]] = []  # time, number, what, of which
         self._numbers = 0
         self._last_id = start // MILLISECOND
-        self._kinds = kinds_of(gpus)
-        self._widths = [2**k for k in range(max(1, int(math.log2(max(len(nodes) // 4, 2)))))]
-        mean = MEDIAN_SECONDS * math.exp(SIGMA**2 / 2)
-        width = sum(w / w for w in self._widths) / sum(1 / w for w in self._widths)
-        self._gap = mean * width / (LOAD * len(nodes))
+        order = self.draw.sample(range(len(nodes)), len(nodes))
+        first = len(nodes) - gpu_nodes
+        partitions = (
+            Partition("main", CPU_KINDS, [index for index in order if index < first]),
+            Partition("gpu", GPU_KINDS, [index for index in order if index >= first]),
+        )
+        self._partitions = [each for each in partitions if each.size]
+        self._partition_of = [partitions[index >= first] for index in range(len(nodes))]
+        self._gap = 1 / sum(each.rate for each in self._partitions)
         self._failure_gap = 86_400 / (failures * len(nodes)) if failures else math.inf
         self._schedule(start, "arrive")
         if failures:
             self._schedule(start + FIRST_FAILURE, "fail")
             self._schedule(start + FIRST_DRAIN, "drain")
-        while len(self._free) > len(nodes) * (1 - LOAD):  # the cluster is not empty at the start
-            self._arrive(start)
-            if not self._place(start, []):
-                break
+        for each in self._partitions:  # the cluster is not empty at the start
+            while len(each.free) > each.size * (1 - LOAD):
+                self._arrive(start, each)
+                if not self._place(each, start, []):
+                    break
 
     def advance(self, until: int) -> Iterator[JobChange]:
         """Yield the changes until a time, in nanoseconds since the epoch, in order."""
@@ -157,7 +178,8 @@ class Scheduler:
             changes: list[JobChange] = []
             match what:
                 case "arrive":
-                    self._arrive(now)
+                    rates = [each.rate for each in self._partitions]
+                    self._arrive(now, self.draw.choices(self._partitions, rates)[0])
                     self._schedule(now + self._exponential(self._gap), "arrive")
                 case "end" if which in self._running and now >= self._running[which].due:
                     changes.append(self._finish(which, now))
@@ -167,7 +189,7 @@ class Scheduler:
                     self._drain(now)
                 case "return":
                     self._return(which, now)
-            while self._place(now, changes):
+            while any(self._place(each, now, changes) for each in self._partitions):
                 pass
             yield from changes
 
@@ -179,11 +201,12 @@ class Scheduler:
         for which in list(self._running):
             yield self._end(which, now, "cancelled")
 
-    def _arrive(self, now: int) -> None:
-        if len(self._waiting) >= MAX_WAITING:
+    def _arrive(self, now: int, partition: Partition) -> None:
+        if len(partition.waiting) >= MAX_WAITING:
             return
-        kind = self.draw.choices(self._kinds, [each.weight for each in self._kinds])[0]
-        width = self.draw.choices(self._widths, [1 / w for w in self._widths])[0]
+        kinds, widths = partition.kinds, partition.widths
+        kind = self.draw.choices(kinds, [each.weight for each in kinds])[0]
+        width = self.draw.choices(widths, [1 / w for w in widths])[0]
         width = 1 if kind is SERIAL else width
         seconds = max(1, round(self.draw.lognormvariate(math.log(MEDIAN_SECONDS), SIGMA)))
         end = self.draw.choice(_ENDS)
@@ -199,33 +222,34 @@ class Scheduler:
             name=self.draw.choice(kind.programs),
             user=f"user{self.draw.randrange(_USERS):02}",
             project=f"project{self.draw.randrange(_PROJECTS):02}",
-            partition="gpu" if kind in (GPU, IDLE_GPU) else "main",
+            partition=partition.name,
             submit=now,
             hwthreads=width * self.hwthreads,
-            accelerators=width * len(self.gpus),
+            accelerators=width * len(self.gpus) if kind in GPU_KINDS else 0,
             memory=width * JOB_MEMORY * 1000,
             shared="none",
             walltime=walltime,
         )
         duration = walltime if end == "timeout" else min(seconds, walltime)
-        self._waiting.append(Request(job, kind, width, duration * SECOND, end))
+        partition.waiting.append(Request(job, kind, width, duration * SECOND, end))
 
-    def _place(self, now: int, changes: list[JobChange]) -> bool:
+    def _place(self, partition: Partition, now: int, changes: list[JobChange]) -> bool:
         """Start the first queued job, if enough nodes are free."""
-        if not self._waiting or self._waiting[0].nodes > len(self._free):
+        if not partition.waiting or partition.waiting[0].nodes > len(partition.free):
             return False
-        request = self._waiting.popleft()
-        chosen = sorted(self._free.popleft() for _ in range(request.nodes))
+        request = partition.waiting.popleft()
+        chosen = sorted(partition.free.popleft() for _ in range(request.nodes))
+        gpus = self.gpus if request.job.accelerators else ()
         job = msgspec.structs.replace(
             request.job,
             state="running",
             start=now,
-            nodes=tuple(JobNode(self.nodes[at], accelerators=self.gpus) for at in chosen),
+            nodes=tuple(JobNode(self.nodes[at], accelerators=gpus) for at in chosen),
         )
         for index in chosen:
             self.job_of[index] = job
             self.kind_of[index] = request.kind
-        if len(chosen) >= SLOW_NODES and self.draw.random() < SLOW and request.kind is not GPU:
+        if len(chosen) >= SLOW_NODES and self.draw.random() < SLOW and not gpus:
             self.kind_of[self.draw.choice(chosen)] = SLOW_NODE
         duration, end = request.duration, request.end
         if job.run == 0 and self.draw.random() < REQUEUED:
@@ -244,14 +268,15 @@ class Scheduler:
     def _requeue(self, request: Request) -> None:
         """Queue a job again, before all others."""
         job = msgspec.structs.replace(request.job, run=request.job.run + 1)
-        self._waiting.appendleft(request._replace(job=job))
+        [partition] = [each for each in self._partitions if each.name == job.partition]
+        partition.waiting.appendleft(request._replace(job=job))
 
     def _end(self, which: int, now: int, state: str) -> JobChange:
         run = self._running.pop(which)
         for index in run.nodes:
             self.job_of[index] = self.kind_of[index] = None
             if not (self.is_away[index] or self.is_drained[index]):
-                self._free.append(index)
+                self._partition_of[index].free.append(index)
         return JobChange("stop_job", msgspec.structs.replace(run.job, state=state, end=now))
 
     def _fail(self, now: int) -> Iterator[JobChange]:
@@ -264,7 +289,7 @@ class Scheduler:
         self._schedule(now + OUTAGE_SECONDS * SECOND, "return", index)
         job = self.job_of[index]
         if job is None:
-            self._free.remove(index)
+            self._partition_of[index].free.remove(index)
             return
         request = self._running[job.id].request
         if job.run == 0 and self.draw.random() < 0.5:  # noqa: PLR2004 - the others want no requeue
@@ -281,13 +306,13 @@ class Scheduler:
         self.node_changes.append(NodeChange(now, self.nodes[index], "drain", reason))
         self._schedule(now + DRAIN_SECONDS * SECOND, "return", index)
         if self.job_of[index] is None:
-            self._free.remove(index)
+            self._partition_of[index].free.remove(index)
 
     def _return(self, index: int, now: int) -> None:
         self.is_away[index] = self.is_drained[index] = 0
         self.node_changes.append(NodeChange(now, self.nodes[index], "resume"))
         if self.job_of[index] is None:
-            self._free.append(index)
+            self._partition_of[index].free.append(index)
 
     def _schedule(self, time: int, what: str, which: int = 0) -> None:
         self._numbers += 1

@@ -78,7 +78,7 @@ GPU = JobKind(
     memory=(0.2, 0.3), ipc=(1.0, 1.4), gpu=(82.0, 99.0), gpu_memory=(0.75, 0.92),
     network=(2e8, 1.5e9), files=(1e7, 4e8),
 )  # fmt: skip
-IDLE_GPU = COMPUTE._replace(name="idle gpu", weight=5, programs=("amber",))
+IDLE_GPU = COMPUTE._replace(name="idle gpu", weight=4, programs=("amber",))
 """A job that has GPUs and does not use them."""
 SLOW_NODE = JobKind(
     "slow node", 0, (), cpu=(0.2, 0.28), flops=(5e9, 2e10), bandwidth=(5e3, 1e4),
@@ -86,12 +86,8 @@ SLOW_NODE = JobKind(
 )  # fmt: skip
 """Not a job's kind: a node of a job that is out of line with the others."""
 
-KINDS = (COMPUTE, MEMORY, BALANCED, FILES, SERIAL, FULL_MEMORY, GPU, IDLE_GPU)
-
-
-def kinds_of(gpus: int) -> tuple[JobKind, ...]:
-    """Return the kinds of jobs on nodes with some GPUs; without, no job of GPUs."""
-    return KINDS if gpus else tuple(kind for kind in KINDS if kind not in (GPU, IDLE_GPU))
+CPU_KINDS = (COMPUTE, MEMORY, BALANCED, FILES, SERIAL, FULL_MEMORY)
+GPU_KINDS = (GPU, IDLE_GPU)
 
 
 def limits(metric: Metric, kind: JobKind) -> Limits | None:

@@ -61,8 +61,9 @@ def made() -> list[Message]:
 
 @pytest.fixture(scope="module")
 def variables(made: Sequence[Message]) -> dict[str, str]:
-    """Give a node and a job on it as values of Grafana's variables."""
-    ids = [m.tags["stype-id"] for m in made if m.tags.get("stype") == "job"]
+    """Give a node with GPUs and a job on it as values of Grafana's variables."""
+    hosts = {m.hostname for m in made if m.name == "nv_util"}
+    ids = [m.tags["stype-id"] for m in made if m.name == "job_mem_used" and m.hostname in hosts]
     [(job, _)] = Counter(ids).most_common(1)
     host = next(m.hostname for m in made if m.tags.get("stype-id") == job)
     return {

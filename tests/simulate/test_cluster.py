@@ -23,11 +23,12 @@ from ccpipe.simulate.cluster import PROCESSES, sample_envelope
 from ccpipe.simulate.jobs import FIRST_DRAIN, FIRST_FAILURE, LOAD, SECOND, Scheduler
 from ccpipe.simulate.kinds import (
     COMPUTE,
+    CPU_KINDS,
     FULL_MEMORY,
     GPU,
+    GPU_KINDS,
     IDLE,
     IDLE_GPU,
-    KINDS,
     MEMORY,
     SLOW_NODE,
     JobKind,
@@ -72,8 +73,11 @@ def test_sample_has_message_of_valid_lines_from_each_node() -> None:
         lines = decode(payload.body)
         assert len(lines) == payload.lines
         is_busy = any(line.tags.get("stype") == "job" for line in lines)
-        of_jobs = sum(each.is_of_job for each in node_series(NodeParts(accelerator=2), 150))
-        assert len(lines) == 150 - (0 if is_busy else of_jobs)
+        gpus = 2 * (number % 20 >= 13)
+        chosen = node_series(NodeParts(accelerator=gpus), 150)
+        assert len(lines) == 150 - (0 if is_busy else sum(each.is_of_job for each in chosen))
+        kinds = {line.tags["type"] for line in lines}
+        assert ("accelerator" in kinds) == bool(gpus)
         assert not lines.rejected
         assert not [problem for line in lines for problem in line.problems()]
         assert {line.hostname for line in lines} == {made.nodes[number % 20]}
@@ -106,14 +110,17 @@ def test_starts_list_resources_and_every_job_stops() -> None:
     assert not list(made.end())  # nothing has started
     payloads = [*samples(made, 60), *made.end()]
     starts = {each.jobId: each for each in events(payloads, "start_job", StartJob)}
+    assert {each.partition for each in starts.values()} == {"main", "gpu"}
     stops = {each.jobId: each for each in events(payloads, "stop_job", StopJob)}
     assert set(starts) == set(stops)
     assert {each.jobState for each in stops.values()} > {"cancelled"}
     assert max(each.stopTime for each in stops.values()) * SECOND == made.time
     for job in starts.values():
         assert {each.hostname for each in job.resources} <= set(made.nodes)
-        assert [each.accelerators for each in job.resources] == [["0", "1"]] * job.numNodes
-        assert (job.numHwthreads, job.numAcc) == (8 * job.numNodes, 2 * job.numNodes)
+        gpus = ["0", "1"] if job.partition == "gpu" else []
+        assert [each.accelerators for each in job.resources] == [gpus] * job.numNodes
+        assert (job.numHwthreads, job.numAcc) == (8 * job.numNodes, len(gpus) * job.numNodes)
+        assert {each.hostname >= "n0014" for each in job.resources} == {bool(gpus)}
         assert job.user
         assert 0 < job.submitTime <= job.startTime < stops[job.jobId].stopTime
         assert job.walltime > 0
@@ -144,7 +151,7 @@ def test_node_states_are_reported_every_minute() -> None:
                 state = "down" if is_down else "allocated" if job else "idle"
                 assert node.states == [state, *(["drain"] if is_drained else [])]
                 numbers = node.cpusAllocated, node.gpusAllocated, node.jobsRunning
-                assert numbers == ((8, 2, 1) if job else (0, 0, 0))
+                assert numbers == ((8, 2 * (job.partition == "gpu"), 1) if job else (0, 0, 0))
                 assert bool(node.memoryAllocated) == bool(job)
         found += reported
     assert 5 <= len(found) <= 6
@@ -473,7 +480,9 @@ def test_integer_is_written_with_suffix() -> None:
     assert all(value.endswith(b"i") and int(value[:-1]) >= 0 for value in found)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, IDLE, SLOW_NODE], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "kind", [*CPU_KINDS, *GPU_KINDS, IDLE, SLOW_NODE], ids=lambda kind: kind.name
+)
 def test_values_of_every_kind_are_possible(kind: JobKind) -> None:
     """Times add up to the whole, memory to the node's, and nothing is negative."""
     for name in METRICS:

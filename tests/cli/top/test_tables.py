@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ccpipe.bus.nats.protocol.frames import Delivery, write_header
+from ccpipe.cli.top import tables
 from ccpipe.cli.top.layout import (
     BAR_CELLS,
     MAX_TEXT,
@@ -24,7 +25,6 @@ from ccpipe.cli.top.tables import (
     DEFAULT_SORT,
     ENDED_SECONDS,
     SILENT_SECONDS,
-    UNSEEN_SECONDS,
     VIEWS,
     Origin,
     as_json,
@@ -171,7 +171,7 @@ def test_node_that_has_sent_nothing_is_silent_after_some_time() -> None:
     state.tick(now)
     assert [row["silent"] for row in table(state, "clusters")] == [0]
     assert [row["state"] for row in table(state, "nodes") if row["node"] == "e9"] == ["busy"]
-    state.tick(now + UNSEEN_SECONDS + 1)
+    state.tick(now + tables.UNSEEN_SECONDS + 1)
     assert [row["state"] for row in table(state, "nodes") if row["node"] == "e9"] == ["silent"]
 
 

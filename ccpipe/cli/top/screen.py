@@ -192,7 +192,7 @@ class Top(App[None]):
 
     def draw(self) -> None:
         """Draw the table and the status line; only changes are sent to the terminal."""
-        if not self.query(DataTable):
+        if not (self.query(DataTable) and self.query("#status")):
             return  # it is ending
         view, state = VIEWS[self.view], self.feed.state
         rows = select_rows(

@@ -26,7 +26,7 @@ from ccpipe.dashboard.job_columns import JobColumns
 from ccpipe.errors import UsageError
 from ccpipe.jobs import Job, RunKey
 from ccpipe.live.feed import LiveFeed
-from ccpipe.live.nodes import LiveNode
+from ccpipe.live.node import LiveNode
 from ccpipe.live.state import Entry
 from ccpipe.node.sampling.collector import POWERS
 
@@ -153,7 +153,7 @@ class PageView(Generic[Q]):
             "connected": self.feed.bus.is_connected,
             "server": self.feed.bus.url if is_admin else "",
             "nodes": len(shown),
-            "silent": sum(node.is_silent for node in shown),
+            "silent": sum(node.has_stopped for node in shown),
             "running": len(self.state.jobs.running),
             "lines": health.lines_per_second,
             "dead": health.dead_count if is_admin else 0,
@@ -195,7 +195,7 @@ class Overview(PageView[OverviewQuery]):
             running = self.visible(self.state.jobs.running)
             header["jobs"] = [summary(job) for job in running[:MAX_JOBS]]
         ordered = nodes.in_order()
-        header["silent"] = [place for place, node in enumerate(ordered) if node.is_silent]
+        header["silent"] = [place for place, node in enumerate(ordered) if node.has_stopped]
         numbers = array("f")
         for metric in metrics:
             numbers.extend(nodes.column(metric))

@@ -47,6 +47,10 @@ class LiveJobs:
         """Yield all jobs, the latest first."""
         return iter(sorted(self.jobs.values(), key=_newest_first))
 
+    def is_busy(self, id_: tuple[str, str]) -> bool:
+        """Return whether a job runs on a node."""
+        return id_ in self._on_node
+
     def on(self, cluster: str, hostname: str) -> list[Job]:
         found = [self.jobs[key] for key in self._on_node.get((cluster, hostname), ())]
         return sorted(found, key=_newest_first)

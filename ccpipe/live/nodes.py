@@ -10,12 +10,13 @@ import math
 import re
 from array import array
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ccpipe.errors import DataError
 from ccpipe.formats.lineprotocol import Lines, Series, SeriesTable, ValueType
 from ccpipe.formats.units import parse_unit
+from ccpipe.live.node import GAPS, LiveNode, NodeId, SchedulerState
 from ccpipe.node.sampling.collector import Metric
 
 MAX_SERIES = 150_000
@@ -30,62 +31,18 @@ ROW_SECONDS = 2
 MAX_ROWS = 300
 MAX_HISTORY_BYTES = 96 * 2**20
 """The oldest rows are dropped beyond this, so many series have a shorter history."""
-SILENT_SECONDS = 60
 FORGET_SECONDS = 900
 """Time without values after which a series is forgotten: longer than the history, so that no row
-has values of a slot's former series."""
-RATE_SECONDS = 10.0
-"""Rates of nodes and clusters cover the last one to two intervals of this length: publishers send
-every few seconds."""
+has values of a slot's former series, and than any node takes to become silent."""
+SILENT_DAYS = 30
+"""Time after which a silent node is forgotten."""
+MAX_SILENT = 10_000
+"""Maximum number of silent nodes without series; beyond it those silent longest are forgotten."""
+SCHEDULER_SECONDS = 3600
+"""Time after which a state that the scheduler's bridge does not repeat is forgotten."""
 MAX_NODES = 50_000
 
 NAN = math.nan
-NodeId = tuple[str, str]
-
-
-class LineCounter:
-    """Counts lines, and computes their rate."""
-
-    __slots__ = ("_before", "_spans", "lines", "rate")
-
-    def __init__(self) -> None:
-        self.lines = 0
-        self.rate = 0.0
-        self._before = (0, 0)  # lines at the start of the last interval and of the one before
-        self._spans: tuple[float, float] | None = None  # when these intervals started
-
-    def tick(self, now: float) -> None:
-        last, before = self._spans = self._spans or (now, now)
-        if now > before:
-            self.rate = (self.lines - self._before[1]) / max(now - before, 1.0)
-        if now - last >= RATE_SECONDS:
-            self._spans = now, last
-            self._before = self.lines, self._before[0]
-
-
-class LiveNode(LineCounter):
-    """One node."""
-
-    __slots__ = ("cells", "id", "is_silent", "own", "parts", "seen")
-
-    def __init__(self, id_: NodeId) -> None:
-        super().__init__()
-        self.id = id_
-        self.cells: dict[str, int] = {}
-        """The slot of each metric's value for the whole node."""
-        self.parts: dict[str, dict[str, int]] = {}
-        """The slots of parts, by metric and part."""
-        self.own: set[str] = set()
-        """Metrics that the node sends as one value."""
-        self.seen = 0.0
-        """When its last metrics arrived; of a node without metrics, its last message."""
-        self.is_silent = False
-
-    @property
-    def slots(self) -> Iterator[int]:
-        yield from self.cells.values()
-        for parts in self.parts.values():
-            yield from parts.values()
 
 
 @dataclass(slots=True)
@@ -109,21 +66,19 @@ class LiveNodes:
         *,
         max_series: int = MAX_SERIES,
         max_rows: int = MAX_ROWS,
-        silent_seconds: float = SILENT_SECONDS,
         forget_seconds: float = FORGET_SECONDS,
         keeps: Callable[[str, Mapping[str, str]], bool] | None = None,
     ) -> None:
         """Start empty, with the declared metrics; `keeps` chooses series by name and tags."""
         self.known = known if known is not None else {}
         self.max_series = max_series
-        self.silent_seconds = silent_seconds
         self.forget_seconds = forget_seconds
         self.nodes: dict[NodeId, LiveNode] = {}
         """All that have sent anything, also those without metrics that are kept."""
         self.left_out = 0
         """Series that were dropped: too many, or too long a name."""
         self.layout = 0
-        """Incremented whenever nodes or series are added or removed."""
+        """Incremented whenever nodes or series are added, removed, or listed anew."""
         self.values = array("d", [NAN])
         self.rows: deque[tuple[float, array[float]]] = deque(maxlen=max_rows)
         self._keeps = keeps
@@ -143,9 +98,12 @@ class LiveNodes:
         return len(self._slots) - 1 - len(self._free)
 
     def in_order(self) -> list[LiveNode]:
-        """Return the nodes with metrics by cluster and name, numbers in names by their size."""
+        """Return the listed nodes by cluster and name, numbers in names by their size.
+
+        These are the nodes that have sent metrics, and those that a scheduler reports.
+        """
         if self._ordered[0] != self.layout:
-            found = [node for node in self.nodes.values() if node.cells]
+            found = [node for node in self.nodes.values() if node.is_listed]
             nodes = sorted(found, key=lambda node: _natural(node.id))
             self._ordered = (self.layout, nodes)
         return self._ordered[1]
@@ -198,21 +156,32 @@ class LiveNodes:
             if node is not None and node is not _NOBODY:
                 node.lines += count
                 of_cluster[node.id[0]] += count
-                if numeric is lines or not node.cells:
+                if numeric is lines:
+                    self._arrive(node)
+                elif not node.has_metrics:
                     node.seen = self._now
         if numeric is not lines:
             for node in set(map(node_of.__getitem__, numeric.series)):
                 if node is not None:
-                    node.seen = self._now
+                    self._arrive(node)
         return of_cluster
 
+    def _arrive(self, node: LiveNode) -> None:
+        node.arrive(self._now)
+        if node.is_dismissed:
+            node.is_dismissed = False
+            self.layout += 1
+
     def _node_of_tags(self, tags: Mapping[str, str]) -> LiveNode:
-        id_ = (tags.get("cluster", ""), tags.get("hostname", ""))
+        return self._node((tags.get("cluster", ""), tags.get("hostname", ""))) or _NOBODY
+
+    def _node(self, id_: NodeId) -> LiveNode | None:
+        """Return a node, added if it is new; None if there are too many."""
         node = self.nodes.get(id_)
         if node is None and id_[1] and len(self.nodes) < MAX_NODES:
             node = self.nodes[id_] = LiveNode(id_)
             node.tick(self._now)
-        return node or _NOBODY
+        return node
 
     def tick(self, now: float) -> None:
         """Aggregate parts, detect silent nodes and add a row of history; call it once a second."""
@@ -220,7 +189,7 @@ class LiveNodes:
         for node in self.nodes.values():
             node.tick(now)
             self._add_up(node)
-            node.is_silent = now - node.seen > self.silent_seconds
+            node.is_silent = node.seen > 0 and node.is_overdue(now)
         if self.rows.maxlen and (not self.rows or now - self.rows[-1][0] >= ROW_SECONDS - 0.5):
             self.rows.append((now, self._row()))
 
@@ -247,13 +216,71 @@ class LiveNodes:
         ]
         for slot in expired:
             self._release(slot)
-        empty = [id_ for id_, node in self.nodes.items() if not node.cells and node.seen < oldest]
-        for id_ in empty:
+        ended = self._ended(oldest)
+        for id_ in ended:
             del self.nodes[id_]
-        if expired or empty:
+        if expired or ended:
             self.layout += 1
             self._table = None  # numbers of series are looked up anew
             self._refused.clear()
+
+    def _ended(self, oldest: float) -> list[NodeId]:
+        """Return the nodes to drop, and drop the scheduler's states that are not repeated.
+
+        A silent node stays for ``SILENT_DAYS``, unless it was dismissed.
+        """
+        ended: list[NodeId] = []
+        silent: list[LiveNode] = []
+        for id_, node in self.nodes.items():
+            state = node.scheduler
+            if state is not None and state.time < self._now - SCHEDULER_SECONDS:
+                node.scheduler = None
+                self.layout += 1
+            if node.cells or node.scheduler is not None or node.seen >= oldest:
+                continue
+            if node.has_metrics and not node.is_dismissed:
+                silent.append(node)
+            else:
+                ended.append(id_)
+        silent.sort(key=lambda node: node.seen, reverse=True)
+        earliest = self._now - SILENT_DAYS * 86400
+        kept = sum(node.seen >= earliest for node in silent[:MAX_SILENT])
+        return ended + [node.id for node in silent[kept:]]
+
+    def report(self, id_: NodeId, states: tuple[str, ...], now: float) -> None:
+        """Set the state of a node in the scheduler, reported at `now`."""
+        node = self._node(id_)
+        if node is None:
+            return
+        before = node.scheduler
+        if before is not None:
+            before.states, before.time = states, max(now, before.time)
+            return
+        node.scheduler = SchedulerState(states, now)
+        self.layout += 1
+
+    def restore(self, id_: NodeId, seen: float, interval: float) -> None:
+        """Add a node that was silent when the process last ended, unless it has sent since."""
+        node = self._node(id_)
+        if node is None or node.seen >= seen:
+            return
+        node.has_metrics, node.seen = True, seen
+        node.gaps.extend([interval] * GAPS)
+        self.layout += 1
+
+    def dismiss(self, id_: NodeId) -> bool:
+        """Do not list a silent node until it sends again; return whether it was silent."""
+        node = self.nodes.get(id_)
+        if node is None or not node.has_stopped:
+            return False
+        node.is_dismissed = True
+        self.layout += 1
+        return True
+
+    @property
+    def silent(self) -> list[LiveNode]:
+        """The listed nodes that have stopped sending metrics."""
+        return [node for node in self.in_order() if node.has_stopped]
 
     def column(self, metric: str) -> "array[float]":
         """Return one metric of all nodes, in their order; NaN where a value is missing."""
@@ -324,6 +351,7 @@ class LiveNodes:
                 self._refused.add(hash(key))
 
     def _add(self, node: LiveNode, metric: str, part: str | None) -> int:
+        node.has_metrics = True
         if metric not in node.cells:
             node.cells[metric] = self._new_slot(node, metric, None)
         if part is None:

@@ -9,9 +9,12 @@ import msgspec
 
 from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.bus.nats.streams.jetstream import Consumer, Stream
+from ccpipe.errors import DataError
 from ccpipe.formats.lineprotocol import Lines, ValueType
 from ccpipe.live.jobs import LiveJobs
-from ccpipe.live.nodes import LineCounter, LiveNodes
+from ccpipe.live.node import LineCounter, read_node_states
+from ccpipe.live.nodes import LiveNodes
+from ccpipe.live.totals import Totals
 from ccpipe.message import Kind, Message
 
 MAX_RATES = 300
@@ -173,6 +176,7 @@ class LiveState:
         self.journal = Journal()
         self.health = Health()
         self.clusters: dict[str, ClusterStats] = {}
+        self.totals = Totals()
         self.errors: deque[tuple[float, str, str]] = deque(maxlen=MAX_ERRORS)
         """Time, origin and text of dead letters and of errors in logs."""
 
@@ -206,11 +210,22 @@ class LiveState:
             message = lines[row]
             job = self.jobs.feed(message, now)
             self.journal.feed(message, now, user=job.user if job else "")
+            if message.name == "nodestate" and message.kind is Kind.EVENT:
+                self._feed_node_states(message, now)
             if message.kind is Kind.LOG and message.tags.get("loglevel", "").lower() in SEVERE:
                 self._cluster(message.tags.get("cluster", "")).errors += 1
                 origin = f"{message.hostname[:MAX_NAME]} {message.name[:MAX_NAME]}".strip()
                 self.errors.append((now, origin, str(message.value)[:MAX_TEXT]))
         return len(rows)
+
+    def _feed_node_states(self, message: Message, now: float) -> None:
+        try:
+            for id_, states in read_node_states(
+                str(message.value), message.tags.get("cluster", "")
+            ):
+                self.nodes.report(id_, states, now)
+        except DataError:
+            return
 
     def feed_dead(self, delivery: Delivery, now: float) -> None:
         row = self.health.feed_dead(delivery, now)
@@ -229,6 +244,7 @@ class LiveState:
     def tick(self, now: float) -> None:
         """Compute rates, and what nodes have as a whole; call it once a second."""
         self.nodes.tick(now)
+        self.totals.tick(self.nodes, self.jobs, now)
         self.health.tick(now)
         for cluster in self.clusters.values():
             cluster.tick(now)

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.live import nodes as module
-from ccpipe.live.nodes import FORGET_SECONDS, SILENT_SECONDS, LiveNodes, part_of
+from ccpipe.live.node import FIRST_INTERVAL, SILENT_INTERVALS
+from ccpipe.live.nodes import FORGET_SECONDS, SILENT_DAYS, LiveNodes, part_of
 from ccpipe.node.sampling.collector import Metric
 
 
@@ -83,8 +84,11 @@ def test_history_has_rows_two_seconds_apart() -> None:
     assert nodes.history([node.cells["a"]], after=1002)[0] == [1004]
 
 
+SILENT_SECONDS = SILENT_INTERVALS * FIRST_INTERVAL
+
+
 def test_silent_node_has_no_values() -> None:
-    """After a minute without a line; it has values again with its next line."""
+    """It has values again with its next line."""
     nodes = fed(line("load", 1, "n1") + line("load", 2, "n2"))
     nodes.tick(1000 + SILENT_SECONDS / 2)
     nodes.feed(decode(line("load", 2, "n2").encode()), 1000 + SILENT_SECONDS / 2)
@@ -97,6 +101,74 @@ def test_silent_node_has_no_values() -> None:
     assert list(nodes.column("load")) == [5, 2]
 
 
+def test_silent_node_stays_listed_after_its_series_are_forgotten() -> None:
+    """With the time of its last metrics; its next metrics make it live again."""
+    nodes = fed(line("load", 1, "n1"))
+    nodes.tick(1000 + FORGET_SECONDS + 1)
+    nodes.forget()
+    nodes.tick(1000 + 7200)
+    nodes.forget()
+    assert nodes.series == 0
+    [node] = nodes.silent
+    assert (node.id, node.seen) == (("c", "n1"), 1000)
+    nodes.feed(decode(line("load", 4, "n1").encode()), 1000.0 + 7200)
+    nodes.tick(1001 + 7200)
+    assert (nodes.silent, list(nodes.column("load"))) == ([], [4])
+
+
+def test_dismissed_node_is_listed_again_when_it_sends() -> None:
+    """Only a silent node is dismissed; once its series are forgotten, nothing is left of it."""
+    nodes = fed(line("load", 1, "n1") + line("load", 1, "n2"))
+    assert not nodes.dismiss(("c", "n1"))
+    nodes.tick(1001 + SILENT_SECONDS)
+    assert nodes.dismiss(("c", "n1"))
+    assert not nodes.dismiss(("c", "n1"))
+    assert nodes.dismiss(("c", "n2"))
+    assert nodes.in_order() == []
+    nodes.feed(decode(line("load", 2, "n1").encode()), 1002 + SILENT_SECONDS)
+    assert [node.id[1] for node in nodes.in_order()] == ["n1"]
+    nodes.tick(1000 + FORGET_SECONDS + 100)
+    nodes.forget()
+    assert list(nodes.nodes) == [("c", "n1")]
+
+
+def test_silent_nodes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In number and in time; the ones that were seen last are kept."""
+    monkeypatch.setattr(module, "MAX_SILENT", 2)
+    nodes = fed(*(line("load", 1, f"n{number}") for number in range(4)))
+    nodes.tick(1010 + FORGET_SECONDS)
+    nodes.forget()
+    assert [node.id[1] for node in nodes.in_order()] == ["n2", "n3"]
+    nodes.tick(1010 + SILENT_DAYS * 86400)
+    nodes.forget()
+    assert nodes.in_order() == []
+
+
+def test_scheduler_state_lists_node_without_metrics() -> None:
+    """Until the scheduler no longer reports it."""
+    nodes = fed(line("load", 1, "n1"))
+    nodes.report(("c", "n1"), ("mixed",), 1000.0)
+    nodes.report(("c", "n2"), ("down", "drain"), 1000.0)
+    found = [(node.id[1], node.scheduler and node.scheduler.states) for node in nodes.in_order()]
+    assert found == [("n1", ("mixed",)), ("n2", ("down", "drain"))]
+    nodes.report(("c", "n1"), ("idle",), 5000.0)
+    nodes.tick(5000.0)
+    nodes.forget()
+    [node] = nodes.in_order()
+    assert (node.id[1], node.scheduler and node.scheduler.states) == ("n1", ("idle",))
+
+
+def test_restored_node_is_silent_until_it_sends() -> None:
+    """A node that has sent since is unaffected."""
+    nodes = LiveNodes()
+    nodes.restore(("c", "n1"), 1000.0, 10.0)
+    nodes.restore(("c", "n2"), 1000.0, 10.0)
+    nodes.feed(decode(line("load", 1, "n2").encode()), 2000.0)
+    nodes.restore(("c", "n2"), 1000.0, 10.0)
+    nodes.tick(2000.0)
+    assert [(node.id[1], node.seen) for node in nodes.silent] == [("n1", 1000)]
+
+
 def test_node_that_sends_before_first_tick_is_not_silent() -> None:
     """Lines arrive as soon as the connection is open."""
     nodes = LiveNodes()
@@ -107,10 +179,11 @@ def test_node_that_sends_before_first_tick_is_not_silent() -> None:
 
 
 def test_ended_series_are_forgotten() -> None:
-    """Their slots are reused, and a node without series is removed; histories are not mixed."""
+    """Their slots are reused, and a dismissed node is removed; histories are not mixed."""
     nodes = fed(line("old", 1, "n1") + line("load", 2, "n2"))
     later = 1010.0 + FORGET_SECONDS
     nodes.tick(later)
+    assert nodes.dismiss(("c", "n1"))
     nodes.feed(decode(line("load", 3, "n2").encode()), later)
     nodes.forget()
     assert list(nodes.nodes) == [("c", "n2")]
@@ -167,8 +240,8 @@ def test_event_about_node_does_not_make_it_live() -> None:
     nodes = LiveNodes()
     event = 'job,cluster=c,hostname={},function=x event="" 1740027951\n'
     nodes.feed(decode(line("load", 1, "n1").encode()), 1000.0)
-    nodes.feed(decode((event.format("n1") + event.format("n2")).encode()), 1100.0)
-    nodes.tick(1100.0)
+    nodes.feed(decode((event.format("n1") + event.format("n2")).encode()), 1400.0)
+    nodes.tick(1400.0)
     silent = {id_[1]: node.is_silent for id_, node in nodes.nodes.items()}
     assert silent == {"n1": True, "n2": False}
 

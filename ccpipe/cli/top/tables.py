@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 from ccpipe.cli.top.layout import ID, Column, TopRow, age
 from ccpipe.jobs import Job
 from ccpipe.live.jobs import SECOND, LiveJobs
-from ccpipe.live.nodes import LiveNode, LiveNodes
+from ccpipe.live.node import LiveNode
+from ccpipe.live.nodes import LiveNodes
 from ccpipe.live.state import ClusterStats, LiveState
 from ccpipe.terminal import plural
 
 MAX_SERIES = 1_000_000
 MAX_JOBS = 50_000
-
-SILENT_SECONDS = 120.0
 
 ENDED_SECONDS = 300.0
 
@@ -55,10 +54,7 @@ _GPU = "accelerator"
 
 
 def new_state() -> LiveState:
-    nodes = LiveNodes(
-        max_series=MAX_SERIES, max_rows=0, silent_seconds=SILENT_SECONDS,
-        forget_seconds=math.inf, keeps=_is_shown,
-    )  # fmt: skip
+    nodes = LiveNodes(max_series=MAX_SERIES, max_rows=0, forget_seconds=math.inf, keeps=_is_shown)
     return LiveState(nodes, LiveJobs(MAX_JOBS))
 
 

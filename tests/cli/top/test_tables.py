@@ -24,7 +24,6 @@ from ccpipe.cli.top.layout import (
 from ccpipe.cli.top.tables import (
     DEFAULT_SORT,
     ENDED_SECONDS,
-    SILENT_SECONDS,
     VIEWS,
     Origin,
     as_json,
@@ -32,6 +31,7 @@ from ccpipe.cli.top.tables import (
     keys_of,
 )
 from ccpipe.formats.lineprotocol import decode
+from ccpipe.live.node import FIRST_INTERVAL, SILENT_INTERVALS
 from ccpipe.live.state import LiveState
 from tests.cli.top.messages import NODE, job_event, made_of
 
@@ -154,11 +154,11 @@ def test_rerun_job_is_listed_once() -> None:
     assert time.time() - job["elapsed"] == pytest.approx(200, abs=60)
 
 
-def test_node_becomes_silent_after_timeout() -> None:
+def test_node_becomes_silent_after_three_intervals() -> None:
     """It has failed, or its publisher has; its last values stay."""
     state = made_of(NODE)
     assert [row["silent"] for row in table(state, "clusters")] == [0]
-    state.tick(time.time() + SILENT_SECONDS + 1)
+    state.tick(time.time() + SILENT_INTERVALS * FIRST_INTERVAL + 1)
     assert [row["silent"] for row in table(state, "clusters")] == [2]
     state.nodes.forget()
     assert table(state, "nodes")[0]["load"] == 3.5

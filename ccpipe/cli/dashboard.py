@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
 
 import msgspec
 from cyclopts import Parameter
@@ -74,7 +75,13 @@ async def dashboard(
         async with (
             stop_signals(seconds(for_, "--for")) as stop,
             LiveFeed(site, telemetry, name="dashboard") as feed,
-            DashboardServer(feed, sign_in=sign_in, history=store) as server,
+            DashboardServer(
+                feed,
+                sign_in=sign_in,
+                history=store,
+                silent_nodes=state_directory()
+                / f"silent-nodes-{quote(site.cluster, safe='')}.json",
+            ) as server,
         ):
             # A journal must not keep the token; a terminal may show it.
             shown = f"#token={token}" if token and sys.stderr.isatty() else ""

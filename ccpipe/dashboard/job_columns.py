@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ccpipe.jobs import Job, JobNode
-from ccpipe.live.nodes import NAN, LiveNode
+from ccpipe.live.node import LiveNode
+from ccpipe.live.nodes import NAN
 from ccpipe.node.sampling.collector import Metric
 
 

@@ -8,6 +8,7 @@ import importlib.resources
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
 from ccpipe import __version__
@@ -22,6 +23,7 @@ from ccpipe.dashboard.access import (
     role_required_by,
     set_viewer,
 )  # fmt: skip
+from ccpipe.dashboard.nodes_api import SilentNodes
 from ccpipe.dashboard.queries import answer, check_access, find_job, read_query
 from ccpipe.dashboard.sign_in import SESSION_SECONDS, SignIn, is_loopback, read_address
 from ccpipe.dashboard.views import view_of
@@ -105,10 +107,12 @@ class DashboardServer:
         listen: str | None = None,
         sign_in: SignIn | None = None,
         history: History | None = None,
+        silent_nodes: Path | None = None,
     ) -> None:
         """Listen at `listen`, or at the address of the options; raises ConfigError.
 
-        Other machines may be listened to only with access control.
+        Other machines may be listened to only with access control. The file `silent_nodes` keeps
+        silent nodes over restarts.
         """
         self.sign_in = sign_in or SignIn()
         address = listen or self.sign_in.options.listen
@@ -119,6 +123,7 @@ class DashboardServer:
             )
         self.feed = feed
         self.history = history
+        self.silent_nodes = SilentNodes(feed, silent_nodes)
         self._files = page_files()
         self._pages: set[web.WebSocketResponse] = set()
         self._runner: web.AppRunner | None = None
@@ -165,10 +170,12 @@ class DashboardServer:
                     web.post(f"{prefix}/api/login", self._login),
                     web.get(f"{prefix}/api/live", self._live),
                     web.post(f"{prefix}/api/history", self._history),
+                    web.post(f"{prefix}/api/nodes/acknowledge", self.silent_nodes.acknowledge),
                     web.get(f"{prefix}/{{path:.*}}", self._file),
                 ]
             )
         app.on_response_prepare.append(_add_headers)
+        app.cleanup_ctx.append(self.silent_nodes.run)
         return app
 
     @web.middleware

@@ -23,11 +23,13 @@ from ccpipe.dashboard.access import (
     role_required_by,
 )  # fmt: skip
 from ccpipe.dashboard.job_columns import JobColumns
+from ccpipe.dashboard.node_views import SumSeries, facts
 from ccpipe.errors import UsageError
 from ccpipe.jobs import Job, RunKey
 from ccpipe.live.feed import LiveFeed
 from ccpipe.live.node import LiveNode
 from ccpipe.live.state import Entry
+from ccpipe.live.thresholds import exceeded
 from ccpipe.node.sampling.collector import POWERS
 
 MAX_METRICS = 64
@@ -54,9 +56,19 @@ JOB_METRICS = (
 
 
 class OverviewQuery(msgspec.Struct, tag_field="view", tag="overview", forbid_unknown_fields=True):
-    """All nodes by some metrics."""
+    """The first page: sums over all nodes, and maps of them by some metrics."""
 
     metrics: list[str] = []
+    cluster: str | None = None
+    """All if None."""
+
+
+class NodesQuery(msgspec.Struct, tag_field="view", tag="nodes", forbid_unknown_fields=True):
+    """All nodes: what each is doing, and some metrics."""
+
+    metrics: list[str] = []
+    cluster: str | None = None
+    """All if None."""
 
 
 class NodeQuery(msgspec.Struct, tag_field="view", tag="node", forbid_unknown_fields=True):
@@ -86,8 +98,9 @@ class HealthQuery(msgspec.Struct, tag_field="view", tag="health", forbid_unknown
     """The health of the pipe."""
 
 
-Query = OverviewQuery | NodeQuery | JobsQuery | JobQuery | EventsQuery | HealthQuery
+Query = OverviewQuery | NodesQuery | NodeQuery | JobsQuery | JobQuery | EventsQuery | HealthQuery
 Q = TypeVar("Q", bound=Query)
+N = TypeVar("N", bound=OverviewQuery | NodesQuery)
 _query = msgspec.json.Decoder(Query)
 _encoder = msgspec.json.Encoder()
 
@@ -178,27 +191,80 @@ class PageView(Generic[Q]):
         return [job for job in jobs if self.viewer.may_see(job)]
 
 
-class Overview(PageView[OverviewQuery]):
-    """All nodes by some metrics, running jobs, the latest events."""
+class NodesView(PageView[N]):
+    """A view of the nodes of one cluster or of all, by some metrics."""
+
+    def __init__(self, feed: LiveFeed, query: N, viewer: Viewer) -> None:
+        super().__init__(feed, query, viewer)
+        self.chosen: list[LiveNode] = []
+        self.layout_changed = False
+        self._sent: dict[str, Any] = {}
+
+    def columns(self, header: dict[str, Any]) -> "array[float]":
+        """Put the nodes, where they have changed, and the metrics into the header.
+
+        Returns the metrics' values, metric by metric.
+        """
+        nodes, cluster = self.state.nodes, self.query.cluster
+        self.layout_changed = self._has_changed("layout")
+        if self.layout_changed:
+            ordered = nodes.in_order()
+            self.chosen = [node for node in ordered if cluster is None or node.id[0] == cluster]
+            counts = nodes.metric_counts(self.chosen)
+            header["clusters"] = list(dict.fromkeys(node.id[0] for node in ordered))
+            header["nodes"] = [node.id for node in self.chosen]
+            header["metrics"] = counts
+            header["known"] = self.known(counts)
+        header["columns"] = metrics = self.query.metrics[:MAX_METRICS]
+        numbers = array("f")
+        for metric in metrics:
+            numbers.extend(nodes.column(metric, self.chosen))
+        return numbers
+
+    def put(self, header: dict[str, Any], name: str, content: object) -> None:
+        """Put content into the header if it differs from what was last sent."""
+        if self._sent.get(name) != content:
+            header[name] = self._sent[name] = content
+
+
+class Overview(NodesView[OverviewQuery]):
+    """The first page: sums, maps, exceeded thresholds, running jobs, the latest events."""
+
+    minimum_role = Role.USER
+
+    def __init__(self, feed: LiveFeed, query: OverviewQuery, viewer: Viewer) -> None:
+        super().__init__(feed, query, viewer)
+        self.sums = SumSeries(self.state.nodes)
+        self.counted = 0.0
+
+    def _content(self) -> "tuple[dict[str, Any], array[float] | None]":
+        state, cluster = self.state, self.query.cluster
+        header: dict[str, Any] = {"entries": self.new_entries(30)}
+        numbers = self.columns(header)
+        if self.layout_changed:
+            header["restart"] = self.sums.choose(self.chosen)
+        if self._has_changed("jobs"):
+            running = self.visible(state.jobs.running)
+            running = [job for job in running if cluster in (None, job.cluster)]
+            header["jobs"] = [summary(job) for job in running[:MAX_JOBS]]
+        self.put(header, "conditions", [node.condition for node in self.chosen])
+        health = state.health if self.viewer.role >= Role.ADMIN else None
+        self.put(header, "exceeded", list(exceeded(state.nodes, self.chosen, health)))
+        header["counted"], header["counts"] = state.totals.after(self.counted, cluster)
+        self.counted = header["counted"][-1] if header["counted"] else self.counted
+        header["times"], sums = self.sums.rows()
+        return header, numbers + sums
+
+
+class NodeList(NodesView[NodesQuery]):
+    """The list and the map of nodes."""
 
     minimum_role = Role.USER
 
     def _content(self) -> "tuple[dict[str, Any], array[float] | None]":
-        nodes, metrics = self.state.nodes, self.query.metrics[:MAX_METRICS]
-        header: dict[str, Any] = {"columns": metrics, "entries": self.new_entries(30)}
-        if self._has_changed("layout"):
-            counts = nodes.metric_counts()
-            header["nodes"] = [node.id for node in nodes.in_order()]
-            header["metrics"] = counts
-            header["known"] = self.known(counts)
-        if self._has_changed("jobs"):
-            running = self.visible(self.state.jobs.running)
-            header["jobs"] = [summary(job) for job in running[:MAX_JOBS]]
-        ordered = nodes.in_order()
-        header["silent"] = [place for place, node in enumerate(ordered) if node.has_stopped]
-        numbers = array("f")
-        for metric in metrics:
-            numbers.extend(nodes.column(metric))
+        header: dict[str, Any] = {}
+        numbers = self.columns(header)
+        self.put(header, "facts", [facts(self.state, node) for node in self.chosen])
         return header, numbers
 
 
@@ -246,19 +312,20 @@ class NodePage(RowsView[NodeQuery]):
                 raise AccessError("no job of yours is running on this node")
             self.start = min(job.start for job in jobs) / SECOND
         node = self.state.nodes.nodes.get(id_)
-        if node is None or not node.cells:
+        if node is None or not node.is_listed:
             return header | {"missing": True}, None
         if self._has_changed("layout"):
             series = _series_of(node)
             slots = [slot for *_, slot in series]
-            if slots != self.slots:
+            if slots != self.slots or self.first:
                 self.slots, self.last = slots, 0.0
                 header["series"] = [(metric, part) for metric, part, _ in series]
                 header["known"] = self.known(node.cells)
         if self._has_changed("jobs"):
             header["jobs"] = [summary(job) for job in jobs[:MAX_JOBS]]
-        header["silent"] = node.is_silent
-        header["seen"] = node.seen
+        header["facts"] = facts(self.state, node)
+        header["interval"] = node.interval if node.knows_interval else None
+        header["exceeded"] = list(exceeded(self.state.nodes, [node]))
         header["entries"] = [
             each for each in self.new_entries(1000) if (each.cluster, each.hostname) == id_
         ][-50:]
@@ -394,6 +461,7 @@ class HealthPage(PageView[HealthQuery]):
 
 VIEWS: dict[type[Query], type[PageView[Any]]] = {
     OverviewQuery: Overview,
+    NodesQuery: NodeList,
     NodeQuery: NodePage,
     JobsQuery: JobList,
     JobQuery: JobPage,

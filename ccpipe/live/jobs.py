@@ -14,6 +14,8 @@ MAX_NODES = 10_000
 MAX_PARTS = 4096
 """Maximum number of hardware threads and accelerators of a job that are kept: of a job that shares
 its nodes they tell which are its own."""
+MAX_PARTITIONED = 50_000
+"""Maximum number of nodes whose partition is remembered."""
 MAX_TEXT = 255
 SECOND = 10**9
 
@@ -31,6 +33,8 @@ class LiveJobs:
         """When the end of each job was received, in this order; jobs that run are not in it."""
         self.version = 0
         self._stops: dict[RunKey, tuple[Job, float]] = {}  # of starts that are not known yet
+        self.partitions: dict[tuple[str, str], tuple[str, str]] = {}
+        """Partition and subcluster of each node, as of the latest job on it."""
         self._on_node: dict[tuple[str, str], dict[RunKey, None]] = {}
 
     @property
@@ -50,6 +54,10 @@ class LiveJobs:
     def is_busy(self, id_: tuple[str, str]) -> bool:
         """Return whether a job runs on a node."""
         return id_ in self._on_node
+
+    def count_on(self, id_: tuple[str, str]) -> int:
+        """Return the number of jobs that run on a node."""
+        return len(self._on_node.get(id_, ()))
 
     def on(self, cluster: str, hostname: str) -> list[Job]:
         found = [self.jobs[key] for key in self._on_node.get((cluster, hostname), ())]
@@ -116,6 +124,15 @@ class LiveJobs:
         if key not in self.ended:
             for node in job.nodes:
                 self._on_node.setdefault((job.cluster, node.hostname), {})[key] = None
+        self._note_partition(job)
+
+    def _note_partition(self, job: Job) -> None:
+        if not (job.partition or job.sub_cluster):
+            return
+        for node in job.nodes:
+            id_ = (job.cluster, node.hostname)
+            if id_ in self.partitions or len(self.partitions) < MAX_PARTITIONED:
+                self.partitions[id_] = job.partition, job.sub_cluster
 
     def _drop(self, key: RunKey) -> None:
         self._leave_nodes(key, self.jobs.pop(key))

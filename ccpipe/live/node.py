@@ -115,9 +115,13 @@ class LiveNode(LineCounter):
         The longest may be a failure. A node has several gaps in turn if several programs send its
         metrics, each at an interval of its own.
         """
-        if len(self.gaps) < MIN_GAPS:
+        if not self.knows_interval:
             return FIRST_INTERVAL
         return min(sorted(self.gaps)[-2], MAX_INTERVAL)
+
+    @property
+    def knows_interval(self) -> bool:
+        return len(self.gaps) >= MIN_GAPS
 
     def arrive(self, now: float) -> None:
         """Note that metrics have arrived."""

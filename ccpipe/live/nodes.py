@@ -10,7 +10,7 @@ import math
 import re
 from array import array
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ccpipe.errors import DataError
@@ -282,13 +282,13 @@ class LiveNodes:
         """The listed nodes that have stopped sending metrics."""
         return [node for node in self.in_order() if node.has_stopped]
 
-    def column(self, metric: str) -> "array[float]":
-        """Return one metric of all nodes, in their order; NaN where a value is missing."""
+    def column(self, metric: str, nodes: Iterable[LiveNode] | None = None) -> "array[float]":
+        """Return one metric of nodes, or of all in their order; NaN where a value is missing."""
         values = self.values
         values[0] = NAN  # values that are not kept
-        nodes = self.in_order()
+        chosen = self.in_order() if nodes is None else nodes
         return array(
-            "f", [NAN if node.is_silent else values[node.cells.get(metric, 0)] for node in nodes]
+            "f", [NAN if node.is_silent else values[node.cells.get(metric, 0)] for node in chosen]
         )
 
     def quantity(self, node: LiveNode, metric: str, part: str | None = None) -> float:
@@ -302,6 +302,11 @@ class LiveNodes:
         scale, zero = slot.base
         return self.values[number] * scale + zero
 
+    def base(self, node: LiveNode, metric: str) -> tuple[float, float]:
+        """Return factor and offset that convert a node's values of a metric to the base unit."""
+        slot = self._slots[node.cells[metric]]
+        return (1.0, 0.0) if slot is None else slot.base
+
     def history(self, slots: Sequence[int], after: float) -> tuple[list[float], "array[float]"]:
         """Return times and values of slots, row by row, of rows after a time."""
         times: list[float] = []
@@ -312,8 +317,10 @@ class LiveNodes:
                 numbers.extend([row[slot] if slot < len(row) else NAN for slot in slots])
         return times, numbers
 
-    def metric_counts(self) -> dict[str, int]:
-        return dict(Counter(metric for node in self.nodes.values() for metric in node.cells))
+    def metric_counts(self, nodes: Iterable[LiveNode] | None = None) -> dict[str, int]:
+        """Return how many of these nodes, or of all, have each metric."""
+        chosen = self.nodes.values() if nodes is None else nodes
+        return dict(Counter(metric for node in chosen for metric in node.cells))
 
     def _begin_table(self, table: SeriesTable) -> None:
         self._table = table

@@ -36,7 +36,8 @@ def say(feed: LiveFeed, at: float, *lines: str) -> None:
 
 def start(feed: LiveFeed, nodes: list[str]) -> None:
     payload = {
-        "jobId": 5, "cluster": "c", "startTime": 100, "resources": [{"hostname": n} for n in nodes]
+        "jobId": 5, "cluster": "c", "startTime": 100, "partition": "main",
+        "resources": [{"hostname": n} for n in nodes],
     }  # fmt: skip
     tags = {"function": "start_job"}
     feed.state.jobs.feed(event("job", "start_job", json.dumps(payload), time=1, tags=tags), 1.0)
@@ -65,6 +66,85 @@ def test_overview_names_nodes_once(feed: LiveFeed) -> None:
     assert numbers[:2] == [5, 2]
     say(feed, 1002, "load,@n3,type=node value=7")
     assert len(read(view.frame())[0]["nodes"]) == 3
+
+
+def test_overview_has_sums_of_power_and_speed(feed: LiveFeed) -> None:
+    """In base units, row by row: everything at first and after a change of nodes, then new rows."""
+    feed.state.nodes.known = {"flops_any": Metric("flops_any", "MFlops/s", float, "")}
+    lines = "flops_any,@n{0},type=node value=2", "cpu_power,@n{0},type=socket,type-id=0 value=10"
+    for at in (1000, 1002):
+        say(feed, at, *[line.format(n) for n in (1, 2) for line in lines])
+    view = view_of(feed, '{"view": "overview"}', EVERYTHING)
+    header, numbers = read(view.frame())
+    assert (header["restart"], header["times"]) == (True, [1000, 1002])
+    assert numbers == [20, 4e6, 20, 4e6]
+    say(feed, 1004, "platform_power,@n1,type=node value=100")
+    header, numbers = read(view.frame())
+    assert (header["restart"], len(header["times"])) == (True, 3)
+    assert numbers[-2:] == [110, 4e6]
+    say(feed, 1006, "flops_any,@n1,type=node value=3")
+    header, numbers = read(view.frame())
+    assert ("restart" in header, header["times"], numbers) == (False, [1006], [110, 5e6])
+
+
+def test_overview_counts_nodes_and_jobs_over_time(feed: LiveFeed) -> None:
+    """Of one cluster if one is requested."""
+    say(feed, 1000, "load,@n1,type=node value=1", "load,cluster=d,hostname=m1,type=node value=1")
+    start(feed, ["n1"])
+    feed.state.tick(1000.0)
+    header, _ = read(view_of(feed, '{"view": "overview"}', EVERYTHING).frame())
+    assert (header["counted"], header["counts"]) == ([1000], [[1, 1, 0, 0, 0, 1]])
+    assert header["conditions"] == [0, 1]
+    assert header["clusters"] == ["c", "d"]
+    header, _ = read(view_of(feed, '{"view": "overview", "cluster": "d"}', EVERYTHING).frame())
+    assert (header["counts"], header["nodes"]) == ([[0, 1, 0, 0, 0, 0]], [["d", "m1"]])
+    assert (header["jobs"], header["clusters"]) == ([], ["c", "d"])
+
+
+def test_overview_names_exceeded_thresholds(feed: LiveFeed) -> None:
+    """Until the values are below them again."""
+    say(feed, 1000, "mem_used,@n1,type=node value=96", "mem_total,@n1,type=node value=100")
+    view = view_of(feed, '{"view": "overview"}', EVERYTHING)
+    [found] = read(view.frame())[0]["exceeded"]
+    assert (found["alert"], found["places"]) == ("NodeMemoryFull", [["c", "n1", 0.96]])
+    assert "exceeded" not in read(view.frame())[0]
+    say(feed, 1001, "mem_used,@n1,type=node value=90")
+    assert read(view.frame())[0]["exceeded"] == []
+
+
+def test_list_of_nodes_has_facts_of_each(feed: LiveFeed) -> None:
+    """Condition, scheduler's states, reason, partition, subcluster, jobs, end of its metrics."""
+    say(feed, 1000, "load,@n1,type=node value=1", "load,@n2,type=node value=1")
+    start(feed, ["n1"])
+    feed.state.nodes.report(("c", "n3"), ("down", "drain"), 1000.0)
+    feed.state.tick(2000.0)
+    say(feed, 2000, "load,@n1,type=node value=2")
+    view = view_of(feed, '{"view": "nodes", "metrics": ["load"]}', EVERYTHING)
+    feed.state.tick(2002.0)
+    header, numbers = read(view.frame())
+    assert header["facts"] == [
+        [0, "", "", "main", "", 1, 0], [4, "", "", "", "", 0, 1000],
+        [3, "down, drain", "", "", "", 0, -1],
+    ]  # fmt: skip
+    assert numbers[0] == 2
+    assert all(map(math.isnan, numbers[1:]))
+    assert "facts" not in read(view.frame())[0]
+
+
+def test_page_of_node_that_is_down_has_its_state(feed: LiveFeed) -> None:
+    """Also once its series are forgotten."""
+    say(feed, 1000, "load,@n1,type=node value=1")
+    feed.state.nodes.report(("c", "n1"), ("down",), 5000.0)
+    feed.state.tick(5000.0)
+    feed.state.nodes.forget()
+    header, _ = read(
+        view_of(feed, '{"view": "node", "cluster": "c", "node": "n1"}', EVERYTHING).frame()
+    )
+    assert (header["series"], header["facts"]) == ([], [3, "down", "", "", "", 0, 1000])
+    header, _ = read(
+        view_of(feed, '{"view": "node", "cluster": "c", "node": "n2"}', EVERYTHING).frame()
+    )
+    assert header["missing"]
 
 
 def test_node_page_has_history_then_new_rows(feed: LiveFeed) -> None:

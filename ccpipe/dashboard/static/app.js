@@ -7,12 +7,13 @@ import { HealthPage } from "./pages/health.js";
 import { JobPage } from "./pages/job.js";
 import { JobsPage } from "./pages/jobs.js";
 import { NodePage } from "./pages/node.js";
+import { NodesPage } from "./pages/nodes.js";
 import { OverviewPage } from "./pages/overview.js";
 import { count, plural } from "./units.js";
 
-const PAGES = { "": OverviewPage, node: NodePage, jobs: JobsPage, job: JobPage,
+const PAGES = { "": OverviewPage, nodes: NodesPage, node: NodePage, jobs: JobsPage, job: JobPage,
   events: EventsPage, pipe: HealthPage };
-const LINKS = [["Nodes", "#/", ["", "node"]], ["Jobs", "#/jobs", ["jobs", "job"]],
+const LINKS = [["Overview", "#/", ["", "overview"]], ["Nodes", "#/nodes", ["nodes", "node"]], ["Jobs", "#/jobs", ["jobs", "job"]],
   ["Events", "#/events", ["events"]], ["Pipe", "#/pipe", ["pipe"]]];
 
 const content = document.getElementById("content");

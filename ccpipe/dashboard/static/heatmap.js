@@ -1,5 +1,6 @@
 // A map of nodes: one cell each, coloured by a metric.
 
+import { CONDITIONS, DOWN, DRAINED, SILENT } from "./conditions.js";
 import { colour, h, say } from "./dom.js";
 import { format } from "./units.js";
 
@@ -11,11 +12,14 @@ const HEIGHT = 232;
 const TILE = { wide: 104, tall: 54, max: 210 };
 
 export class HeatMap {
-  /** `onopen(place)` is called when a cell is chosen; `label(place)` names it. */
-  constructor(title, onopen, label) {
-    Object.assign(this, { title, onopen, label });
+  /**
+   * `onopen(place)` is called when a cell is chosen; `label(place)` names it, and
+   * `remark(place)` says more about it.
+   */
+  constructor(title, onopen, label, remark = () => "") {
+    Object.assign(this, { title, onopen, label, remark });
     this.values = new Float32Array(0);
-    this.silent = new Set();
+    this.conditions = [];
     this.unit = "";
     this.focus = -1;
     this.top = 0;
@@ -41,20 +45,20 @@ export class HeatMap {
     this.observer.disconnect();
   }
 
-  /** Show new values. */
-  set(values, silent, unit) {
+  /** Show new values, and what each node is doing; `top` is a scale that maps have in common. */
+  set(values, conditions, unit, top = null) {
     this.values = values;
-    this.silent = silent;
+    this.conditions = conditions;
     this.unit = unit;
-    let top = 0;
-    for (const value of values) if (value > top) top = value;
-    // A scale that follows every value would flicker: it grows at once and shrinks in steps.
-    const wanted = unit === "percent" && top <= 100 ? 100 : nice(top);
-    if (wanted > this.top || wanted < this.top / 2) this.top = wanted;
+    this.top = top ?? scale(values, unit, this.top);
     this.draw();
     const without = values.filter(Number.isNaN).length;
-    say(this.missing, [without ? `${without} without a value (grey)` : "",
-      silent.size ? `${silent.size} silent (struck out)` : ""].filter(Boolean).join(", "));
+    const marks = [[DRAINED, "diamond"], [DOWN, "cross"], [SILENT, "stroke"]].map(([number, shape]) => {
+      const there = conditions.filter((each) => each === number).length;
+      return there ? `${there} ${CONDITIONS[number].name} (${shape})` : "";
+    });
+    say(this.missing, [without ? `${without} without a value (grey)` : "", ...marks]
+      .filter(Boolean).join(", "));
     if (!this.tip.hidden) this.describe(this.focus);
   }
 
@@ -102,7 +106,7 @@ export class HeatMap {
     context.clearRect(0, 0, width, height);
     const ramp = palette();
     const empty = colour("cell");
-    const mark = colour("bad");
+    const colours = { [DRAINED]: colour("warn"), [DOWN]: colour("bad"), [SILENT]: colour("bad") };
     this.values.forEach((value, place) => {
       const [x, y, wide, tall] = this.box(place, layout);
       const share = Math.max(0, Math.min(1, value / (this.top || 1)));
@@ -113,13 +117,8 @@ export class HeatMap {
         context.fillStyle = shade?.text ?? colour("text");
         this.name(context, place, x, y, wide);
       }
-      if (this.silent.has(place)) {
-        context.strokeStyle = mark;
-        context.lineWidth = 1.5;
-        context.beginPath();
-        context.moveTo(x + 2, y + 2);
-        context.lineTo(x + wide - 2, y + tall - 2);
-        context.stroke();
+      if (this.conditions[place] >= DRAINED) {
+        mark(context, this.conditions[place], colours[this.conditions[place]], [x, y, wide, tall]);
       }
     });
     if (this.focus >= 0 && this.focus < this.values.length) {
@@ -194,12 +193,46 @@ export class HeatMap {
     this.tip.hidden = place < 0;
     if (place < 0) return;
     const layout = this.layout();
-    const state = this.silent.has(place) ? "silent" : format(this.values[place], this.unit);
-    say(this.tip, `${this.label(place)}  ${state}`);
+    const condition = this.conditions[place] >= DRAINED ? CONDITIONS[this.conditions[place]].name : "";
+    const value = Number.isNaN(this.values[place]) && condition ? "" : format(this.values[place], this.unit);
+    say(this.tip, [this.label(place), value, this.remark(place) || condition].filter(Boolean).join("  "));
     const [x, y] = this.box(place, layout);
     this.tip.style.left = `${Math.max(0, Math.min(x, layout.width - this.tip.offsetWidth))}px`;
     this.tip.style.top = `${y + layout.tall + 4}px`;
   }
+}
+
+/** The highest value of the colours: it grows at once and shrinks in steps, so as not to flicker. */
+export function scale(values, unit, before) {
+  let top = 0;
+  for (const value of values) if (value > top) top = value;
+  const wanted = unit === "percent" && top <= 100 ? 100 : nice(top);
+  return wanted > before || wanted < before / 2 ? wanted : before;
+}
+
+/** Mark a cell: a diamond where the node is drained, a cross where it is down, else a stroke. */
+function mark(context, condition, ink, [x, y, wide, tall]) {
+  context.strokeStyle = context.fillStyle = ink;
+  context.lineWidth = 1.5;
+  context.beginPath();
+  if (condition === DRAINED) {
+    const size = Math.max(1.5, Math.min(6, wide / 3, tall / 3));
+    const [right, top] = [x + wide - 2, y + 2];
+    context.moveTo(right - size, top);
+    context.lineTo(right, top + size);
+    context.lineTo(right - size, top + 2 * size);
+    context.lineTo(right - 2 * size, top + size);
+    context.closePath();
+    context.fill();
+    return;
+  }
+  context.moveTo(x + 2, y + 2);
+  context.lineTo(x + wide - 2, y + tall - 2);
+  if (condition === DOWN) {
+    context.moveTo(x + wide - 2, y + 2);
+    context.lineTo(x + 2, y + tall - 2);
+  }
+  context.stroke();
 }
 
 /** The next round number. */

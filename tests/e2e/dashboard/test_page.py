@@ -24,6 +24,9 @@ from tests.dashboard.conftest import Served
 
 SECOND = 10**9
 NODES = ("n1", "n2", "n10")
+PAGES_BY_KEY = (
+    ("2", "#/nodes"), ("3", "#/jobs"), ("4", "#/events"), ("5", "#/pipe"), ("1", "#/")
+)  # fmt: skip
 
 
 def contains(wanted: str, text: str) -> bool:
@@ -131,7 +134,7 @@ async def test_node_page_is_reachable_by_keyboard(busy: Served, page: Page) -> N
     await page.key("/")
     assert await page.js("document.activeElement.type") == "search"
     await page.js("document.activeElement.blur()")
-    for key, path in (("2", "#/jobs"), ("3", "#/events"), ("4", "#/pipe"), ("1", "#/")):
+    for key, path in PAGES_BY_KEY:
         await page.key(key)
         await page.until("location.hash", path.__eq__)
     before = await page.js("document.documentElement.dataset.theme")
@@ -277,7 +280,8 @@ async def test_pages_fit_phone(busy: Served, page: Page) -> None:
     begin = next(iter(busy.state.jobs.jobs)).start // SECOND
     assert abs(begin - start) < 60
     job = f"#/job/fox.test/77/{begin}"
-    for path in ("#/", "#/jobs", "#/events", "#/pipe", "#/node/fox.test/n1", job):
+    paths = ("#/", "#/nodes", "#/nodes//rack/map", "#/jobs", "#/events", "#/pipe")
+    for path in (*paths, "#/node/fox.test/n1", job):
         await page.js(f"location.hash = {path!r}")
         await page.until("document.querySelectorAll('main .card, main .chart').length")
         await asyncio.sleep(1.2)  # until its first frame is drawn

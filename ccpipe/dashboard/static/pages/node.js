@@ -1,9 +1,10 @@
 // One node: all its metrics, its jobs, what it says.
 
 import { Chart, Columns } from "../chart.js";
+import { SILENT, acknowledgeButton, conditionMark, readFacts, remark } from "../conditions.js";
 import { card, fill, h, say } from "../dom.js";
 import { fetchHistory, TimeRange } from "../history.js";
-import { clock } from "../units.js";
+import { duration, format } from "../units.js";
 import { entryLine } from "./events.js";
 import { JobTable } from "./jobs.js";
 
@@ -33,6 +34,11 @@ export class NodePage {
     this.charts = [];
     this.columns = new Columns(0);
     this.state = h("span", { class: "chip" }, "…");
+    this.remark = h("span", { class: "dim" });
+    this.refused = h("span", { class: "bad", role: "status" });
+    this.acknowledge = acknowledgeButton("Acknowledge", () => [[cluster, node]], this.refused);
+    this.acknowledge.hidden = true;
+    this.exceeded = h("p", { class: "warn", hidden: true });
     this.search = h("input", { type: "search", placeholder: "metric …  ( / )",
       "aria-label": "Filter metrics", oninput: () => this.filter() });
     this.note = h("span", { class: "note", role: "status" });
@@ -44,9 +50,9 @@ export class NodePage {
     this.quiet = h("p", { class: "empty" }, "None yet.");
     this.element = h("div", {},
       h("div", { class: "title" }, h("h1", {}, node), h("span", { class: "dim" }, cluster), this.state,
-        this.note, h("span", { class: "gap" }), this.search,
+        this.remark, this.acknowledge, this.refused, this.note, h("span", { class: "gap" }), this.search,
         this.range.element),
-      this.range.shown,
+      this.range.shown, this.exceeded,
       this.running, this.body, card("Events and log of this node", this.quiet, this.entries));
     this.timer = setInterval(() => this.range.time?.last && this.load(), REFRESH);
     if (this.range.time) this.load();
@@ -56,11 +62,11 @@ export class NodePage {
     if (header.missing) {
       say(this.state, "unknown");
       if (!this.range.time) fill(this.body, h("p", { class: "empty" }, "Nothing has been received from a node of this name. ",
-        h("a", { href: "#/" }, "All nodes")));
+        h("a", { href: "#/nodes" }, "All nodes")));
+      this.acknowledge.hidden = true;
       return;
     }
-    say(this.state, header.silent ? `silent since ${clock(header.seen)}` : "live");
-    this.state.className = `chip ${header.silent ? "warn" : "good"}`;
+    this.describe(header);
     if (header.series) {
       this.series = header;
       this.columns = new Columns(header.series.length);
@@ -81,6 +87,22 @@ export class NodePage {
     if (!this.range.time && header.times.length) this.live();
   }
 
+  /** Show the node's state at the top of the page. */
+  describe({ facts, interval, exceeded }) {
+    const known = readFacts(facts);
+    if (this.condition !== known.condition) fill(this.state, conditionMark(known.condition));
+    this.condition = known.condition;
+    const isLive = !known.seen && interval !== null;
+    say(this.remark, [known.partition && `partition ${known.partition}`, remark(known),
+      isLive && `sends every ${duration(interval)}`].filter(Boolean).join("; "));
+    this.acknowledge.hidden = known.condition !== SILENT || this.about.role === "user";
+    this.exceeded.hidden = !exceeded.length;
+    say(this.exceeded, exceeded.map(({ text, unit, is_ratio: isRatio, limit, places: [[, , number]] }) => {
+      const value = (each) => (isRatio ? format(100 * each, "percent") : format(each, unit));
+      return `▲ ${text} ${value(number)}, over ${value(limit)}`;
+    }).join("; "));
+  }
+
   /** Make the charts: one for each metric, with a line for each part. */
   build({ series, known }) {
     this.built = JSON.stringify(series);
@@ -99,7 +121,8 @@ export class NodePage {
       for (const name of names) left.delete(name);
       sections.push(this.section(title, names, metrics, known, !summary.length));
     }
-    fill(this.body, sections);
+    fill(this.body, series.length ? sections
+      : h("p", { class: "empty" }, "It sends nothing now. Its history is in the longer times."));
     this.filter();
   }
 

@@ -1,8 +1,11 @@
-// All nodes: maps by load, memory and GPU; running jobs; what happens.
+// The first page: what nodes and jobs are doing in all, maps of nodes, running jobs, what happens.
 
+import { Chart, Columns } from "../chart.js";
+import { CONDITIONS, conditionMark } from "../conditions.js";
 import { card, fill, h, nodeLink, say } from "../dom.js";
 import { HeatMap } from "../heatmap.js";
-import { plural } from "../units.js";
+import { metricTitle } from "../metrics.js";
+import { count, format, plural } from "../units.js";
 import { JobTable } from "./jobs.js";
 import { entryLine } from "./events.js";
 
@@ -13,26 +16,60 @@ const WANTED = [
 ];
 const MAX_ENTRIES = 40;
 const MAX_JOBS = 12;
+const MAX_PLACES = 8;
 
 export class OverviewPage {
-  constructor({ ask }) {
+  constructor({ ask, parts = [] }) {
     this.ask = ask;
+    this.cluster = parts[0] || null;
     this.nodes = [];
     this.known = {};
+    this.conditions = [];
     this.picked = [null, null, null]; // by whoever looks at the page
     this.chosen = [null, null, null];
-    this.query = { view: "overview", metrics: [] };
+    this.setQuery();
+    this.clusters = h("select", { "aria-label": "Cluster", onchange: () => {
+      location.hash = this.clusters.value ? `#/overview/${encodeURIComponent(this.clusters.value)}` : "#/";
+    } });
+    this.where = h("div", { class: "head", hidden: true }, this.clusters);
+    this.makeTotals();
     this.maps = WANTED.map((_, place) => this.map(place));
     this.jobs = new JobTable("No job is running, as far as events tell.");
     this.more = h("a", { class: "small", href: "#/jobs", hidden: true });
-    this.waiting = h("p", { class: "empty" }, "No metrics have been received yet.");
+    this.server = h("code", {}, "the broker");
+    this.waiting = welcome(this.server);
+    this.waiting.hidden = true;
+    this.exceeded = h("ul", { class: "exceeded" });
+    this.alerts = card("Over their limit", this.exceeded);
+    this.alerts.hidden = true;
     this.entries = h("ol", { class: "log", "aria-live": "off" });
-    this.element = h("div", {},
-      h("h1", { class: "hidden" }, "Nodes"), this.waiting,
-      h("div", { class: "maps" }, this.maps.map((map) => map.card)),
+    this.full = h("div", {}, this.where, h("section", { class: "card" }, this.counts), this.alerts,
+      h("div", { class: "charts four" }, this.charts.map((chart) => chart.element)),
+      h("div", { class: "maps" }, this.maps.map((map) => map.card)));
+    this.element = h("div", {}, h("h1", { class: "hidden" }, "Overview"), this.waiting, this.full,
       h("div", { class: "halves" },
         card("Running jobs", this.jobs.element, this.more),
         card("Events and log", this.entries)));
+  }
+
+  /** The numbers at the top, and their charts. */
+  makeTotals() {
+    const cluster = encodeURIComponent(this.cluster ?? "");
+    this.numbers = Object.fromEntries([...CONDITIONS.map(({ name }) => name), "running", "power", "flops"]
+      .map((name) => [name, h("dd", {}, "–")]));
+    const entry = (name, title) => h("div", {}, h("dt", {}, title), this.numbers[name]);
+    this.counts = h("dl", { class: "counts totals" },
+      CONDITIONS.map(({ name }, number) => entry(name,
+        h("a", { href: `#/nodes/${cluster}/none/list/${name}` }, conditionMark(number)))),
+      entry("running", h("a", { href: "#/jobs" }, "jobs running")),
+      entry("power", "power"), entry("flops", "floating-point speed"));
+    const chart = (title, more) => new Chart({ title, labels: [""], ...more });
+    this.charts = [
+      chart("Nodes", { labels: CONDITIONS.map(({ name }) => name), summed: true }),
+      chart("Jobs running"), chart("Power", { unit: "W" }),
+      chart("Floating-point speed", { unit: "Flops/s" })];
+    this.counted = new Columns(CONDITIONS.length + 1);
+    this.summed = new Columns(2);
   }
 
   map(place) {
@@ -46,37 +83,51 @@ export class OverviewPage {
         h("div", { class: "head" }, select, heat.legend), heat.element) };
   }
 
+  setQuery() {
+    this.query = { view: "overview", metrics: this.chosen.filter(Boolean), cluster: this.cluster };
+  }
+
   choose(place, metric) {
     this.picked[place] = this.chosen[place] = metric;
     this.maps[place].heat.reset();
-    this.query = { view: "overview", metrics: this.chosen.filter(Boolean) };
+    this.setQuery();
     this.ask(this.query);
   }
 
   frame(header, numbers) {
     if (header.first) this.entries.replaceChildren();
-    if (header.nodes) {
-      this.waiting.hidden = header.nodes.length > 0;
-      this.nodes = header.nodes;
-      this.known = header.known;
-      this.offer(header.metrics);
-    }
+    if (header.nodes) this.setNodes(header);
     if (header.jobs) {
       this.jobs.set(header.jobs.slice(0, MAX_JOBS));
       this.more.hidden = header.jobs.length <= MAX_JOBS;
-      say(this.more, `all ${plural(header.status.running, "running job")}`);
+      say(this.more, `all ${plural(header.jobs.length, "running job")}`);
     }
     this.jobs.tick();
+    this.conditions = header.conditions ?? this.conditions;
     this.show(header, numbers);
+    this.showTotals(header, numbers.subarray(header.columns.length * this.nodes.length));
+    if (header.exceeded) this.showExceeded(header.exceeded);
     if (header.entries.length) {
       this.entries.prepend(...header.entries.map(entryLine).reverse());
       while (this.entries.children.length > MAX_ENTRIES) this.entries.lastChild.remove();
     }
   }
 
+  setNodes({ nodes, known, metrics, clusters, status }) {
+    this.waiting.hidden = nodes.length > 0;
+    this.full.hidden = nodes.length === 0;
+    if (status.server) say(this.server, status.server);
+    this.nodes = nodes;
+    this.known = known;
+    this.where.hidden = clusters.length < 2 && !this.cluster;
+    fill(this.clusters, ["", ...clusters].map((name) =>
+      h("option", { value: name, selected: name === (this.cluster ?? "") }, name || "all clusters")));
+    this.offer(metrics);
+  }
+
   /** Fill the lists of metrics; who has picked none is shown one that most nodes have. */
   offer(counts) {
-    const names = Object.keys(counts).sort();
+    const names = Object.keys(counts).sort((a, b) => metricTitle(a).localeCompare(metricTitle(b)));
     const before = this.chosen.join();
     const most = (names) => names.find((name) => counts[name] >= this.nodes.length / 2)
       ?? names.find((name) => counts[name]) ?? null;
@@ -84,36 +135,92 @@ export class OverviewPage {
       const wanted = this.picked[place] ?? most(WANTED[place]);
       if (wanted !== this.chosen[place]) heat.reset();
       this.chosen[place] = wanted;
-      const chosen = this.chosen[place] ?? "";
-      fill(select, names.map((name) => h("option", { value: name, selected: name === chosen }, name)));
-      if (!chosen && names.length) select.selectedIndex = -1;
+      fill(select, metricOptions(names, wanted));
+      if (!wanted && names.length) select.selectedIndex = -1;
     });
     if (this.chosen.join() !== before) {
-      this.query = { view: "overview", metrics: this.chosen.filter(Boolean) };
+      this.setQuery();
       this.ask(this.query);
     }
   }
 
   show(header, numbers) {
     const size = this.nodes.length;
-    const silent = new Set(header.silent);
     const drawn = new Set();
     header.columns.forEach((metric, column) => {
       this.chosen.forEach((chosen, place) => {
         if (chosen !== metric || drawn.has(place)) return;
         drawn.add(place);
         const { heat } = this.maps[place];
-        heat.set(numbers.slice(column * size, (column + 1) * size), silent, this.known[metric]?.unit);
+        heat.set(numbers.slice(column * size, (column + 1) * size), this.conditions, this.known[metric]?.unit);
         heat.canvas.title = this.known[metric]?.meaning ?? "";
       });
     });
   }
 
+  showTotals(header, sums) {
+    if (header.first) this.counted = new Columns(CONDITIONS.length + 1);
+    if (header.first || header.restart) this.summed = new Columns(2);
+    this.counted.add(header.counted, header.counts.flat());
+    this.summed.add(header.times, sums);
+    const last = (column) => column[column.length - 1];
+    const { columns, times } = this.counted;
+    CONDITIONS.forEach(({ name }, place) => {
+      const number = last(columns[place]) ?? 0;
+      say(this.numbers[name], count(number));
+      this.numbers[name].parentElement.classList.toggle("none", !number);
+    });
+    say(this.numbers.running, count(last(columns[CONDITIONS.length]) ?? 0));
+    const [power, flops] = this.summed.columns;
+    say(this.numbers.power, format(last(power), "W"));
+    say(this.numbers.flops, format(last(flops), "Flops/s"));
+    const [nodes, jobs, watts, speed] = this.charts;
+    if (header.counted.length) {
+      nodes.set([times, ...columns.slice(0, CONDITIONS.length)]);
+      jobs.set([times, columns[CONDITIONS.length]]);
+    }
+    if (header.times.length) {
+      watts.set([this.summed.times, power]);
+      speed.set([this.summed.times, flops]);
+    }
+    watts.element.hidden = power.every((value) => value === null);
+    speed.element.hidden = flops.every((value) => value === null);
+  }
+
+  showExceeded(found) {
+    this.alerts.hidden = !found.length;
+    fill(this.exceeded, found.map((row) => {
+      const value = (number) => (row.is_ratio ? format(100 * number, "percent") : format(number, row.unit));
+      const places = row.places.slice(0, MAX_PLACES).map(([cluster, name, number]) =>
+        h("a", { href: row.of_nodes ? nodeLink(cluster, name) : "#/pipe" }, `${name} ${value(number)}`));
+      const more = row.count - places.length;
+      return h("li", { class: row.severity },
+        h("span", { class: "what", title: `Alert ${row.alert}, if it lasts ${row.hold}` },
+          h("span", { "aria-hidden": "true" }, "▲ "), `${row.text} over ${value(row.limit)}`),
+        places, more ? h("span", { class: "dim" }, `and ${more} more`) : null);
+    }));
+  }
+
   recolour() {
     for (const { heat } of this.maps) heat.draw();
+    for (const chart of this.charts) chart.recolour();
   }
 
   close() {
     for (const { heat } of this.maps) heat.close();
+    for (const chart of this.charts) chart.close();
   }
+}
+
+/** Options of a list of metrics, with one of them selected. */
+export const metricOptions = (names, chosen) => names.map((name) =>
+  h("option", { value: name, title: name, selected: name === chosen }, metricTitle(name)));
+
+/** What to do where there are no data yet. */
+function welcome(server) {
+  const command = (text, meaning) => h("p", {}, h("code", { class: "command" }, text), ` ${meaning}`);
+  return h("section", { class: "card welcome" }, h("h2", {}, "Waiting for the first metrics"),
+    h("p", {}, "This dashboard is listening at ", server, " and shows what arrives, within a second."),
+    command("ccpipe publish", "on a node sends its metrics"),
+    command("ccpipe simulate", "sends those of a cluster of 100 nodes that does not exist"));
 }

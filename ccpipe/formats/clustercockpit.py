@@ -1,13 +1,13 @@
 """Payloads of cc-backend's events of the classes ``job``, ``nodestate`` and ``topology``.
 
 Its decoder rejects unknown keys, so only these may be written. Fields with their default value
-are omitted.
+are omitted. The class ``nodereason`` is our own; cc-backend does not read it.
 
 Source: cc-lib's ``schema/job.go``; cc-backend's ``internal/api/nats.go`` and its documentation
 of a cluster's topology.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -113,6 +113,29 @@ def encode_node_states(cluster: str, nodes: Sequence[NodeState]) -> Iterator[str
     """Yield the payloads of events ``nodestate``, each of at most ``MAX_STATES`` nodes."""
     for start in range(0, len(nodes), MAX_STATES):
         part = NodeStates(cluster, list(nodes[start : start + MAX_STATES]))
+        yield msgspec.json.encode(part).decode()
+
+
+class NodeReason(msgspec.Struct):
+    """One node of the event ``nodereason``."""
+
+    hostname: str
+    reason: str
+    """Why the node is down or drained."""
+
+
+class NodeReasons(msgspec.Struct):
+    """The event ``nodereason``, ours: the keys of ``nodestate`` have no place for a reason."""
+
+    cluster: str
+    nodes: list[NodeReason] = []
+
+
+def encode_node_reasons(cluster: str, reasons: Mapping[str, str]) -> Iterator[str]:
+    """Yield the payloads of events ``nodereason``, by node; none without a reason."""
+    rows = [NodeReason(name, reason) for name, reason in reasons.items() if reason]
+    for start in range(0, len(rows), MAX_STATES):
+        part = NodeReasons(cluster, rows[start : start + MAX_STATES])
         yield msgspec.json.encode(part).decode()
 
 

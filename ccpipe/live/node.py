@@ -2,11 +2,12 @@
 
 from collections import deque
 from collections.abc import Iterator
+from typing import TypeVar
 
 import msgspec
 
 from ccpipe.errors import DataError
-from ccpipe.formats.clustercockpit import NodeStates
+from ccpipe.formats.clustercockpit import NodeReasons, NodeStates
 
 RATE_SECONDS = 10.0
 """Rates of nodes and clusters cover the last one to two intervals of this length: publishers send
@@ -29,6 +30,7 @@ MAX_TEXT = 255
 
 NodeId = tuple[str, str]
 """Cluster and hostname."""
+T = TypeVar("T", NodeStates, NodeReasons)
 
 
 class LineCounter:
@@ -59,7 +61,7 @@ class SchedulerState(msgspec.Struct):
     time: float
     """When it was received, in seconds since the epoch."""
     reason: str = ""
-    """Why the node is down or drained, in the administrator's words."""
+    """Why the node is down or drained, in the words of whoever set it."""
 
 
 class LiveNode(LineCounter):
@@ -139,12 +141,26 @@ def read_node_states(text: str, cluster: str) -> Iterator[tuple[NodeId, tuple[st
 
     `cluster` is that of the event's tags, in case its payload has none.
     """
-    try:
-        event = msgspec.json.decode(text, type=NodeStates)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise DataError(f"not a nodestate: {error}") from None
-    cluster = (event.cluster or cluster)[:MAX_TEXT]
+    event = _decoded(text, NodeStates)
     for node in event.nodes:
         if node.hostname:
             states = tuple(state.lower()[:MAX_TEXT] for state in node.states[:MAX_STATES])
-            yield (cluster, node.hostname[:MAX_TEXT]), states
+            yield _id(event.cluster or cluster, node.hostname), states
+
+
+def read_node_reasons(text: str, cluster: str) -> Iterator[tuple[NodeId, str]]:
+    """Yield the reasons of an event ``nodereason``; see ``read_node_states``."""
+    event = _decoded(text, NodeReasons)
+    for node in event.nodes:
+        yield _id(event.cluster or cluster, node.hostname), node.reason[:MAX_TEXT]
+
+
+def _decoded(text: str, type_: type[T]) -> T:
+    try:
+        return msgspec.json.decode(text, type=type_)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise DataError(f"not the states of nodes: {error}") from None
+
+
+def _id(cluster: str, hostname: str) -> NodeId:
+    return cluster[:MAX_TEXT], hostname[:MAX_TEXT]

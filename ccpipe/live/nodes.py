@@ -254,10 +254,18 @@ class LiveNodes:
             return
         before = node.scheduler
         if before is not None:
-            before.states, before.time = states, max(now, before.time)
+            if before.states != states:
+                before.states, before.reason = states, ""
+            before.time = max(now, before.time)
             return
         node.scheduler = SchedulerState(states, now)
         self.layout += 1
+
+    def explain(self, id_: NodeId, reason: str) -> None:
+        """Set the reason why a node that the scheduler reports is down or drained."""
+        node = self.nodes.get(id_)
+        if node is not None and node.scheduler is not None:
+            node.scheduler.reason = reason
 
     def restore(self, id_: NodeId, seen: float, interval: float) -> None:
         """Add a node that was silent when the process last ended, unless it has sent since."""

@@ -3,6 +3,7 @@
 It is independent of broker and screen. Its memory is bounded.
 """
 
+import contextlib
 from collections import deque
 
 import msgspec
@@ -12,7 +13,7 @@ from ccpipe.bus.nats.streams.jetstream import Consumer, Stream
 from ccpipe.errors import DataError
 from ccpipe.formats.lineprotocol import Lines, ValueType
 from ccpipe.live.jobs import LiveJobs
-from ccpipe.live.node import LineCounter, read_node_states
+from ccpipe.live.node import LineCounter, read_node_reasons, read_node_states
 from ccpipe.live.nodes import LiveNodes
 from ccpipe.live.totals import Totals
 from ccpipe.message import Kind, Message
@@ -210,22 +211,24 @@ class LiveState:
             message = lines[row]
             job = self.jobs.feed(message, now)
             self.journal.feed(message, now, user=job.user if job else "")
-            if message.name == "nodestate" and message.kind is Kind.EVENT:
-                self._feed_node_states(message, now)
+            if message.kind is Kind.EVENT:
+                self._feed_scheduler(message, now)
             if message.kind is Kind.LOG and message.tags.get("loglevel", "").lower() in SEVERE:
                 self._cluster(message.tags.get("cluster", "")).errors += 1
                 origin = f"{message.hostname[:MAX_NAME]} {message.name[:MAX_NAME]}".strip()
                 self.errors.append((now, origin, str(message.value)[:MAX_TEXT]))
         return len(rows)
 
-    def _feed_node_states(self, message: Message, now: float) -> None:
-        try:
-            for id_, states in read_node_states(
-                str(message.value), message.tags.get("cluster", "")
-            ):
-                self.nodes.report(id_, states, now)
-        except DataError:
-            return
+    def _feed_scheduler(self, message: Message, now: float) -> None:
+        """Process an event about the states of nodes; others are ignored, and malformed ones."""
+        text, cluster = str(message.value), message.tags.get("cluster", "")
+        with contextlib.suppress(DataError):
+            if message.name == "nodestate":
+                for id_, states in read_node_states(text, cluster):
+                    self.nodes.report(id_, states, now)
+            elif message.name == "nodereason":
+                for id_, reason in read_node_reasons(text, cluster):
+                    self.nodes.explain(id_, reason)
 
     def feed_dead(self, delivery: Delivery, now: float) -> None:
         row = self.health.feed_dead(delivery, now)

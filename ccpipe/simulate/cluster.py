@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import ccpipe
 from ccpipe.bus.subjects import Subjects, escape
-from ccpipe.formats.clustercockpit import NodeState, encode_node_states
+from ccpipe.formats.clustercockpit import NodeState, encode_node_reasons, encode_node_states
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.formats.lineprotocol.series import escape_key
 from ccpipe.formats.sonar import encode as encode_envelope
@@ -226,6 +226,12 @@ class SimulatedCluster:
         tags = {"cluster": self.subjects.cluster, "hostname": self.nodes[0], "type": "node"}
         for payload in encode_node_states(self.subjects.cluster, rows):
             yield self._event(event("nodestate", "nodestate", payload, time=now, tags=tags))
+        away = [
+            name for name, is_away in zip(self.nodes, self.jobs.is_away, strict=True) if is_away
+        ]
+        reasons = dict.fromkeys(away, "Not responding")
+        for payload in encode_node_reasons(self.subjects.cluster, reasons):
+            yield self._event(event("nodereason", "nodereason", payload, time=now, tags=tags))
 
     def _sonar(self, now: int) -> Iterator[Payload]:
         for index, name in enumerate(self.nodes):

@@ -63,3 +63,22 @@ def test_totals_count_nodes_and_jobs_of_each_cluster() -> None:
     assert state.totals.after(1000.0, "d") == ([1002.0], [[0, 0, 0, 1, 0, 0]])
     assert state.totals.after(1000.0) == ([1002.0], [[1, 1, 0, 1, 0, 1]])
     assert state.totals.after(1000.0, "none") == ([1002.0], [[0, 0, 0, 0, 0, 0]])
+
+
+def test_reason_is_kept_until_scheduler_reports_other_states() -> None:
+    """A reason of a node without a state is ignored."""
+    state = LiveState()
+
+    def feed(name: str, **node: object) -> None:
+        payload = {"cluster": "c", "nodes": [{"hostname": "n1", **node}]}
+        state.feed(decode(event(name, name, payload).encode()), 1000.0)
+
+    feed("nodereason", reason="early")
+    assert state.nodes.in_order() == []
+    feed("nodestate", states=["idle", "drain"])
+    feed("nodereason", reason="bad DIMM")
+    feed("nodestate", states=["idle", "drain"])
+    [node] = state.nodes.in_order()
+    assert node.scheduler == SchedulerState(("idle", "drain"), 1000.0, "bad DIMM")
+    feed("nodestate", states=["idle"])
+    assert node.scheduler == SchedulerState(("idle",), 1000.0)

@@ -12,7 +12,7 @@ import pytest
 from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.config.clustercockpit import FOOTPRINTS
 from ccpipe.config import Bus, Site
-from ccpipe.formats.clustercockpit import NodeState, NodeStates, StartJob, StopJob
+from ccpipe.formats.clustercockpit import NodeReasons, NodeState, NodeStates, StartJob, StopJob
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import SampleAttributes, SampleData, SampleEnvelope
 from ccpipe.formats.sonar import decode as decode_envelopes
@@ -142,7 +142,13 @@ def test_node_states_are_reported_every_minute() -> None:
     )
     made, found = cluster(shape), list[list[NodeState]]()
     for _ in range(30):
-        reported = [each.nodes for each in events(made.sample(), "nodestate", NodeStates)]
+        payloads = list(made.sample())
+        reported = [each.nodes for each in events(payloads, "nodestate", NodeStates)]
+        away = {
+            name for name, is_away in zip(made.nodes, made.jobs.is_away, strict=True) if is_away
+        }
+        explained = [each.nodes for each in events(payloads, "nodereason", NodeReasons)]
+        assert {row.hostname for rows in explained for row in rows} == (away if reported else set())
         for nodes in reported:
             assert [each.hostname for each in nodes] == made.nodes
             for index, node in enumerate(nodes):

@@ -453,3 +453,20 @@ def check_nodes(cluster: Cluster) -> None:
     assert {name for name, _ in states} == {"c1", "c2", "c3", "c4", "gpu-1"}
     assert ("gpu-1", "mixed") in states
     assert ("gpu-1", "idle") in states
+
+
+def test_reason_of_drained_node_is_reported(cluster: Cluster) -> None:
+    """As an administrator wrote it, bars included."""
+    reason = "bad DIMM | slot 3"
+    wanted = {"hostname": "c3", "reason": reason}
+    cluster.start_bridges()
+    cluster.run("scontrol", "update", "nodename=c3", "state=drain", f"reason={reason}")
+    try:
+        cluster.wait(
+            lambda: any(wanted in event["nodes"] for event in cluster.events("nodereason"))
+        )
+        [row] = [row for row in cluster.events("nodestate")[-1]["nodes"] if row["hostname"] == "c3"]
+        assert "drain" in row["states"]
+    finally:
+        cluster.end_bridges(signal.SIGKILL)
+        cluster.run("scontrol", "update", "nodename=c3", "state=resume")

@@ -18,14 +18,18 @@ from ccpipe.formats.slurm.table import split_header
 from ccpipe.formats.slurm.values import node_states, text
 
 MAX_NODES = 200_000
+REASON_LAST = ("reason", "")
+"""The last columns of a row whose last cell, the reason, is followed by a delimiter."""
 
 
 class Node(NamedTuple):
-    """A node and its states."""
+    """A node, its states, and why it is in them."""
 
     name: str
     states: tuple[str, ...]
     """In capitals, the state followed by its flags: ``DOWN``, ``DRAIN``, ``NOT_RESPONDING``."""
+    reason: str = ""
+    """Why it is down or drained; empty without a reason."""
 
 
 class Partition(NamedTuple):
@@ -71,6 +75,9 @@ def read_sinfo(payload: bytes, *, columns: Sequence[str] | None = None) -> Clust
 
 def _cells(line: str, columns: Sequence[str], delimiter: str) -> dict[str, str]:
     cells = line.split(delimiter)
+    surplus = len(cells) - len(columns)
+    if surplus > 0 and columns[-2:] == REASON_LAST:  # a reason is any text
+        cells[-2 - surplus : -1] = [delimiter.join(cells[-2 - surplus : -1])]
     if len(cells) != len(columns):
         raise DataError(f"expected {len(columns)} fields, got {len(cells)}")
     return dict(zip(columns, map(str.strip, cells), strict=True))
@@ -81,6 +88,7 @@ class _Groups:
 
     def __init__(self) -> None:
         self.nodes: dict[str, tuple[str, ...]] = {}
+        self.reasons: dict[str, str] = {}
         self.partitions: dict[str, str | None] = {}
         self.members: dict[str, dict[str, None]] = {}
         self.rejected: list[RejectedRow] = []
@@ -94,6 +102,8 @@ class _Groups:
             raise DataError(f"more than {MAX_NODES} nodes")
         for name in names:
             self.nodes[name] = states or self.nodes.get(name, ())
+        if (reason := row.get("reason", "")) and reason != "none":
+            self.reasons.update(dict.fromkeys(names, reason))
         partition = (text(row.get("partition", "")) or "").removesuffix("*")
         if partition:
             members = self.members.setdefault(partition, {})
@@ -103,7 +113,7 @@ class _Groups:
 
     def cluster(self) -> Cluster:
         return Cluster(
-            [Node(*item) for item in self.nodes.items()],
+            [Node(name, states, self.reasons.get(name, "")) for name, states in self.nodes.items()],
             [Partition(*item) for item in self.partitions.items()],
             self.rejected,
         )

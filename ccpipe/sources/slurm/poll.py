@@ -14,7 +14,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from ccpipe.errors import ConfigError, DataError, UnavailableError
-from ccpipe.formats.slurm.cluster import Cluster, read_sinfo
+from ccpipe.formats.slurm.cluster import REASON_LAST, Cluster, read_sinfo
 from ccpipe.formats.slurm.json import read_json
 from ccpipe.formats.slurm.records import LiveJob, RejectedRow, SacctRow
 from ccpipe.formats.slurm.text import SacctReader, SqueueReader, read_scontrol
@@ -94,7 +94,7 @@ class Commands:
         return script
 
     def sinfo(self) -> bytes:
-        form = "Partition:|,NodeList:|,StateComplete:|"
+        form = "Partition:|,NodeList:|,StateComplete:|,Reason:|"
         return self._run(["sinfo", "--all", "--noheader", "--exact", "--Format", form])
 
     def version(self) -> str:
@@ -120,7 +120,7 @@ def _local(nanoseconds: int) -> str:
 
 log = logging.getLogger(__name__)
 
-SINFO_COLUMNS = ("partition", "nodelist", "statecomplete", "")
+SINFO_COLUMNS = ("partition", "nodelist", "statecomplete", *REASON_LAST)
 _SEPARATOR = SEPARATOR.encode()
 _NOT_STARTED = frozenset(state.encode() for state in NOT_STARTED)
 SECOND = 10**9

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from ccpipe.config import Duration, Site
 from ccpipe.errors import DataError
+from ccpipe.formats.clustercockpit import encode_node_reasons
 from ccpipe.formats.lineprotocol import Lines, RejectedLine, to_lines
 from ccpipe.jobs import Job, Jobs, Lifecycle, Outbox
 from ccpipe.jobs import message as job_message
@@ -12,6 +13,9 @@ from ccpipe.pipeline import HoldingTranslator, Scope
 from ccpipe.pipeline.state import StateStore
 from ccpipe.translate.cluster_nodes import NodeNumbers, node_state_payloads
 from ccpipe.translate.slurm.jobs import original, with_comment_gpus
+
+MAX_REASON = 255
+"""Maximum length of the reason why a node is down; longer ones are cut."""
 
 
 class SlurmToCc(HoldingTranslator[Jobs, Lines]):
@@ -116,6 +120,9 @@ class SlurmToCc(HoldingTranslator[Jobs, Lines]):
             running = self._jobs.running(cluster)
             for payload in node_state_payloads(cluster, states, running):
                 yield event("nodestate", "nodestate", payload, time=time, tags=tags)
+            reasons = {node.name: node.reason[:MAX_REASON] for node in records.cluster.nodes}
+            for payload in encode_node_reasons(cluster, reasons):
+                yield event("nodereason", "nodereason", payload, time=time, tags=tags)
         tags = {**tags, "hostname": self.site.hostname or cluster}
         for text in records.errors:
             yield log("sonar", "error", text, time=time, tags=tags)

@@ -51,7 +51,8 @@ def test_sinfo_reader_splits_states_into_capitalized_flags() -> None:
 
 
 def test_sinfo_reader_reads_states_of_snapshot() -> None:
-    states = dict(found("snapshots/sinfo_N.1795170885.txt").nodes)
+    nodes = found("snapshots/sinfo_N.1795170885.txt").nodes
+    states = {node.name: node.states for node in nodes}
     assert states["gpu-1"] == ("MIXED", "PLANNED")
     assert states["c6"] == ("UNKNOWN", "NOT_RESPONDING")
 

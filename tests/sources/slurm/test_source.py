@@ -183,13 +183,15 @@ async def test_full_mode_sends_everything_each_time(programs: Programs) -> None:
 
 
 async def test_cluster_is_sent_completely(programs: Programs) -> None:
-    programs.set("sinfo", "normal*|c[1-2]|idle|\nnormal*|c3|down+drain|\nempty||n/a|\n")
+    rows = "normal*|c[1-2]|idle|none|", "normal*|c3|down+drain|bad DIMM | slot 3|", "empty||n/a||"
+    programs.set("sinfo", "".join(f"{row}\n" for row in rows))
     publisher = Publisher(programs)
     for _ in range(2):
         cluster = (await publisher.poll())[-1].cluster
         assert cluster is not None
         assert [p.name for p in cluster.partitions] == ["normal", "empty"]
         assert [n.states for n in cluster.nodes] == [("IDLE",), ("IDLE",), ("DOWN", "DRAIN")]
+        assert [n.reason for n in cluster.nodes] == ["", "", "bad DIMM | slot 3"]
 
 
 async def test_bad_row_is_rejected_alone(programs: Programs) -> None:

@@ -142,6 +142,19 @@ def test_node_states_include_resources_used_by_jobs() -> None:
     }  # fmt: skip
 
 
+def test_reasons_of_nodes_are_event_of_their_own() -> None:
+    """The keys of nodestate have no place for them; without a reason there is none."""
+    down = Node("g3", ("DOWN",), "bad DIMM" + 300 * "!")
+    states, reasons = translator().feed(
+        Jobs(time=TIME, cluster=Cluster([Node("g1", ("IDLE",)), down]))
+    )
+    assert (states.name, reasons.name) == ("nodestate", "nodereason")
+    payload = json.loads(str(reasons.value))
+    assert payload["cluster"] == "fox"
+    [row] = payload["nodes"]
+    assert (row["hostname"], row["reason"][:10], len(row["reason"])) == ("g3", "bad DIMM!!", 255)
+
+
 def test_errors_become_log_lines_of_polling_node() -> None:
     found = translator().feed(Jobs(time=TIME, errors=["sacct: timed out"]))
     tags = {"cluster": "fox", "hostname": "master", "type": "node", "loglevel": "error"}

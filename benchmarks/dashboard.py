@@ -24,8 +24,10 @@ from ccpipe.process.die_with_parent import die_with_parent
 from tests.dashboard.browser import Page, chromium
 
 WARM_SECONDS = 15
-NODE = "n0001"
-"""A node of the simulated cluster."""
+PAGES = {
+    "overview": "#/", "list of nodes": "#/nodes", "map of nodes": "#/nodes//rack/map",
+    "node": "#/node/fritz/n0001",
+}  # fmt: skip
 
 
 async def main(nodes: int, metrics: int, seconds: float) -> None:
@@ -43,7 +45,7 @@ async def main(nodes: int, metrics: int, seconds: float) -> None:
                 results = {"no page": await cost(process, seconds)}
                 async with chromium(Path(shutil.which("chromium") or "chromium")) as page:
                     await page.call("Performance.enable")
-                    for name, path in (("nodes", "#/"), ("node", f"#/node/fritz/{NODE}")):
+                    for name, path in PAGES.items():
                         await page.open(url + path)
                         await asyncio.sleep(WARM_SECONDS)
                         results[name] = await cost(process, seconds, page)

@@ -30,6 +30,7 @@ from ccpipe.live.feed import LiveFeed
 from ccpipe.live.node import LiveNode
 from ccpipe.live.state import Entry
 from ccpipe.live.thresholds import exceeded
+from ccpipe.live.totals import SILENT
 from ccpipe.node.sampling.collector import POWERS
 
 MAX_METRICS = 64
@@ -166,7 +167,7 @@ class PageView(Generic[Q]):
             "connected": self.feed.bus.is_connected,
             "server": self.feed.bus.url if is_admin else "",
             "nodes": len(shown),
-            "silent": sum(node.has_stopped for node in shown),
+            "silent": sum(node.condition == SILENT for node in shown),
             "running": len(self.state.jobs.running),
             "lines": health.lines_per_second,
             "dead": health.dead_count if is_admin else 0,

@@ -128,6 +128,7 @@ def test_list_of_nodes_has_facts_of_each(feed: LiveFeed) -> None:
     ]  # fmt: skip
     assert numbers[0] == 2
     assert all(map(math.isnan, numbers[1:]))
+    assert (header["status"]["nodes"], header["status"]["silent"]) == (3, 1)
     assert "facts" not in read(view.frame())[0]
 
 

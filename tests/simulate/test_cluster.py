@@ -144,8 +144,11 @@ def test_node_states_are_reported_every_minute() -> None:
     for _ in range(30):
         payloads = list(made.sample())
         reported = [each.nodes for each in events(payloads, "nodestate", NodeStates)]
+        jobs = made.jobs
         away = {
-            name for name, is_away in zip(made.nodes, made.jobs.is_away, strict=True) if is_away
+            name
+            for name, *unusable in zip(made.nodes, jobs.is_away, jobs.is_drained, strict=True)
+            if any(unusable)
         }
         explained = [each.nodes for each in events(payloads, "nodereason", NodeReasons)]
         assert {row.hostname for rows in explained for row in rows} == (away if reported else set())
@@ -208,8 +211,11 @@ def test_failed_node_sends_nothing() -> None:
             for p in made.sample()
             if p.subject.endswith("metrics")
         }
+        jobs = made.jobs
         away = {
-            name for name, is_away in zip(made.nodes, made.jobs.is_away, strict=True) if is_away
+            name
+            for name, *unusable in zip(made.nodes, jobs.is_away, jobs.is_drained, strict=True)
+            if any(unusable)
         }
         assert heard == set(made.nodes) - away
         silent &= away

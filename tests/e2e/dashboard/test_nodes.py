@@ -54,7 +54,9 @@ async def rack(live: Served) -> Served:
             node, cpu_load=1.5 + number, mem_used=used, mem_total=100e6, platform_power=100.0,
             flops_any=1e9,
         ))  # fmt: skip
-    await publish(live, [job("r1n1"), states(r2n1=["idle", "drain"], r9=["down"])])
+    rows = [{"hostname": "r2n1", "reason": "bad DIMM"}]
+    why = happens("nodereason", "nodereason", {"cluster": CLUSTER, "nodes": rows})
+    await publish(live, [job("r1n1"), states(r2n1=["idle", "drain"], r9=["down"]), why])
     nodes = live.state.nodes.nodes
     await eventually(lambda: len(live.state.nodes.in_order()) == 5)
     nodes[CLUSTER, "r2n2"].seen -= 7380
@@ -122,7 +124,7 @@ async def test_list_of_nodes_is_searched_grouped_and_sorted(rack: Served, page: 
     assert "Memory used (GB)" in shown
     assert "●busy main 1 1.5 10.0 1.0 100.0" in shown
     assert "r2n1 ◆drained" in shown
-    assert "idle, drain" in shown
+    assert "idle, drain: bad DIMM" in shown
     assert "r9 ✕down" in shown
     await page.js("[...document.querySelectorAll('.nodes thead button')]"
                   ".find(b => b.textContent.startsWith('CPU load')).click()")  # fmt: skip
@@ -152,7 +154,9 @@ async def test_map_of_nodes_has_canvas_for_each_group(rack: Served, page: Page) 
     await page.until(f"!!{tips}")
     await page.js("document.querySelectorAll('.groups canvas')[2].focus()")
     await page.key("ArrowRight")
-    await page.until(f"{tips}.textContent", lambda text: text == "r2n1  3.50  idle, drain")
+    await page.until(
+        f"{tips}.textContent", lambda text: text == "r2n1  3.50  idle, drain: bad DIMM"
+    )
     await page.key("ArrowRight")
     silent = await page.js(f"{tips}.textContent")
     assert silent.startswith("r2n2  silent since ")

@@ -246,7 +246,8 @@ async def test_hostile_texts_are_escaped(live: Served, page: Page) -> None:
         " n ? encodeURIComponent(part) : part).join('/')"
     )
     await page.until("document.querySelectorAll('.chart').length", lambda n: n >= 3)
-    for path, wanted in (("#/events", bad), ("#/jobs", image), ("#/pipe", image)):
+    views = [("#/events", bad), ("#/jobs", image), ("#/pipe", image), ("#/nodes", bad)]
+    for path, wanted in [*views, ("#/nodes//cluster/map", image)]:
         await page.js(f"location.hash = {path!r}")
         await page.until("document.querySelector('main').textContent", partial(contains, wanted))
     assert await page.js("window.hacked ?? null") is None

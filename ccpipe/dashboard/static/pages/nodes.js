@@ -30,6 +30,9 @@ export class NodesPage {
     this.sorted = { column: "name", descending: false };
     this.metric = null;
     this.heats = [];
+    this.rows = new Map(); // by place
+    this.visible = new Set();
+    this.observer = new IntersectionObserver((found) => this.scrolled(found));
     this.setQuery();
     this.makeHead(search.join("/"));
     this.list = h("div", {});
@@ -98,12 +101,20 @@ export class NodesPage {
 
   frame(header, numbers) {
     if (header.nodes) this.setNodes(header);
+    const before = this.facts;
     if (header.facts) this.facts = header.facts.map(readFacts);
     const size = this.nodes.length;
     this.columns = new Map(header.columns.map((metric, place) =>
       [metric, numbers.subarray(place * size, (place + 1) * size)]));
-    if (header.nodes || header.facts || header.first) this.build();
+    if (header.nodes || header.first || (header.facts && this.dependsOnFacts())) this.build();
+    else if (header.facts) this.renew(before);
     this.update();
+  }
+
+  /** Whether facts choose the rows, their groups or their order. */
+  dependsOnFacts() {
+    return this.search.value !== "" || ["partition", "subcluster"].includes(this.group)
+      || !["name", "cluster", ...this.metrics].includes(this.sorted.column);
   }
 
   setNodes({ nodes, known, metrics, clusters }) {
@@ -146,15 +157,19 @@ export class NodesPage {
     this.pattern.hidden = this.group !== "rack";
     this.select.hidden = !isMap;
     this.maps.hidden = !isMap;
-    this.list.hidden = isMap;
+    this.list.hidden = isMap || !places.length;
     this.legend.hidden = !isMap;
-    this.all.hidden = !this.mayAcknowledge || !places.some((place) => this.facts[place].condition === SILENT);
+    this.showSilent(places);
     say(this.shown, plural(places.length, "node"));
     this.empty.hidden = places.length > 0;
     say(this.empty, this.nodes.length ? "No node matches." : "No metrics have been received yet.");
     const groups = this.grouped(places);
     if (isMap) this.buildMaps(groups);
     else this.buildList(groups, places.length);
+  }
+
+  showSilent(places) {
+    this.all.hidden = !this.mayAcknowledge || !places.some((place) => this.facts[place].condition === SILENT);
   }
 
   /** Groups of places by their names, in order. */
@@ -204,13 +219,17 @@ export class NodesPage {
       ["partition", "Partition"], ["jobs", "Jobs"], ...this.metrics.map((name) => [name, ""]),
       ["remark", "Remark"]].filter(([key]) => key !== "cluster" || this.severalClusters);
     this.heads = heads.map(([key, text]) => ({ key, cell: this.headCell(key, text) }));
-    this.rows = [];
+    this.rows = new Map();
+    this.visible.clear();
+    this.observer.disconnect();
     const bodies = groups.map(([name, places]) => h("tbody", {},
       name ? h("tr", { class: "group" }, h("th", { colSpan: heads.length, scope: "rowgroup" },
         `${name} `, h("span", { class: "dim" }, plural(places.length, "node")))) : null,
-      this.inOrder(places).map((place) => this.rows.length < MAX_ROWS ? this.row(place) : null)));
+      this.inOrder(places).map((place) => this.rows.size < MAX_ROWS ? this.row(place) : null)));
     fill(this.list, scrolling(h("table", { class: "nodes" },
       h("thead", {}, h("tr", {}, this.heads.map(({ cell }) => cell))), bodies)));
+    this.showUnits();
+    for (const row of this.rows.values()) this.showRow(row);
     say(this.more, total > MAX_ROWS ? `The first ${count(MAX_ROWS)} of ${count(total)}: search for others.` : "");
   }
 
@@ -246,20 +265,43 @@ export class NodesPage {
     const facts = this.facts[place];
     const figures = this.metrics.map(() => h("td", { class: "figure" }));
     const text = h("span", {});
-    this.rows.push({ place, figures, text });
     const silent = facts.condition === SILENT;
-    return h("tr", {}, h("th", { scope: "row", class: "name" }, h("a", { href: nodeLink(cluster, name) }, name)),
+    const tr = h("tr", {}, h("th", { scope: "row", class: "name" }, h("a", { href: nodeLink(cluster, name) }, name)),
       this.severalClusters ? h("td", { class: "cluster" }, cluster) : null,
       h("td", {}, conditionMark(facts.condition)), h("td", { class: "partition" }, facts.partition),
       h("td", { class: "figure" }, facts.jobs ? count(facts.jobs) : ""), figures,
       h("td", { class: "remark" }, text,
         silent && this.mayAcknowledge ? [" ", acknowledgeButton("Acknowledge", () => [[cluster, name]], this.note)] : null));
+    this.rows.set(place, { place, figures, text, tr });
+    this.observer.observe(tr);
+    tr.place = place;
+    return tr;
+  }
+
+  /** Make the rows of nodes anew whose facts have changed. */
+  renew(before) {
+    this.showSilent(this.places());
+    for (const [place, { tr }] of this.rows) {
+      if (JSON.stringify(before[place]) === JSON.stringify(this.facts[place])) continue;
+      this.observer.unobserve(tr);
+      tr.replaceWith(this.row(place));
+      this.showRow(this.rows.get(place));
+    }
+  }
+
+  /** Only rows that can be seen show each second's values: a page of 1000 nodes stays quick. */
+  scrolled(found) {
+    for (const { target, isIntersecting } of found) {
+      if (isIntersecting) this.visible.add(target.place);
+      else this.visible.delete(target.place);
+    }
+    this.update();
   }
 
   /** Show the values of this second. */
   update() {
     if (this.view === "map") this.updateMaps();
-    else if (this.rows) this.updateList();
+    else if (this.rows.size) this.updateList();
   }
 
   updateMaps() {
@@ -276,16 +318,23 @@ export class NodesPage {
   }
 
   updateList() {
-    const units = this.metrics.map((metric) =>
+    this.showUnits();
+    for (const place of this.visible) if (this.rows.has(place)) this.showRow(this.rows.get(place));
+  }
+
+  showUnits() {
+    this.units = this.metrics.map((metric) =>
       columnUnit(this.columns.get(metric) ?? [], this.known[metric]?.unit));
     for (const { key, cell } of this.heads) {
-      const at = this.metrics.indexOf(key);
-      if (at >= 0) say(cell.firstChild, metricTitle(key) + (units[at].name ? ` (${units[at].name})` : ""));
+      const unit = this.units[this.metrics.indexOf(key)]?.name;
+      if (this.metrics.includes(key)) say(cell.firstChild, metricTitle(key) + (unit ? ` (${unit})` : ""));
     }
-    for (const { place, figures, text } of this.rows) {
-      figures.forEach((cell, at) => say(cell, figure(this.columns.get(this.metrics[at])?.[place], units[at].factor)));
-      say(text, remark(this.facts[place]));
-    }
+  }
+
+  showRow({ place, figures, text }) {
+    figures.forEach((cell, at) =>
+      say(cell, figure(this.columns.get(this.metrics[at])?.[place], this.units[at].factor)));
+    say(text, remark(this.facts[place]));
   }
 
   recolour() {
@@ -293,6 +342,7 @@ export class NodesPage {
   }
 
   close() {
+    this.observer.disconnect();
     for (const { heat } of this.heats) heat.close();
   }
 }

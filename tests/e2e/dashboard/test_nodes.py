@@ -145,6 +145,22 @@ async def test_list_of_nodes_is_searched_grouped_and_sorted(rack: Served, page: 
     assert page.problems == []
 
 
+async def test_long_list_of_nodes_is_shown_in_part(live: Served, page: Page) -> None:
+    """The others are found by searching, or shown on request."""
+    await publish(live, [m for n in range(1, 211) for m in values(f"n{n}", cpu_load=float(n))])
+    await go(page, live, "#/nodes")
+    rows = "document.querySelectorAll('.nodes tbody tr').length"
+    await shows(page, rows, 200)
+    more = "[...document.querySelectorAll('button')].find(b => b.textContent === 'Show more')"
+    assert "The first 200 of 210 nodes" in await page.text()
+    await page.js(f"{more}.click()")
+    await shows(page, rows, 210)
+    last = "[...document.querySelectorAll('.nodes tbody tr')].at(-1).innerText"
+    assert "210.0" in await page.js(last)
+    await page.until(f"!{more}.checkVisibility()")
+    assert page.problems == []
+
+
 async def test_map_of_nodes_has_canvas_for_each_group(rack: Served, page: Page) -> None:
     """Arrow keys and Enter open a node; the tip has what the scheduler reports."""
     await go(page, rack, "#/nodes//rack/map")

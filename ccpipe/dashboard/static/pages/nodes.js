@@ -12,7 +12,8 @@ import { metricOptions } from "./overview.js";
 const WANTED = [
   ["cpu_load", "load_one"], ["mem_used"], ["flops_any"], ["platform_power", "ipmi_power", "cpu_power"], ["nv_util", "rocm_gfx_util", "acc_utilization"],
 ];
-const MAX_ROWS = 1000;
+const ROWS = 200; // shown at first; more take the browser noticeably longer
+const MAX_ROWS = 2000;
 const MAX_GROUPS = 60;
 
 export class NodesPage {
@@ -38,7 +39,13 @@ export class NodesPage {
     this.list = h("div", {});
     this.maps = h("div", { class: "groups" });
     this.empty = h("p", { class: "empty" }, "Waiting for the first frame …");
-    this.more = h("p", { class: "dim small" });
+    this.limit = ROWS;
+    this.beyond = h("span", {});
+    this.more = h("p", { class: "dim small", hidden: true }, this.beyond, " ",
+      h("button", { type: "button", class: "quiet", onclick: () => {
+        this.limit = MAX_ROWS;
+        this.build();
+      } }, "Show more"));
     this.element = h("div", {}, h("h1", { class: "hidden" }, "Nodes"),
       card("Nodes", this.head, this.empty, this.list, this.maps, this.more));
   }
@@ -190,7 +197,7 @@ export class NodesPage {
   }
 
   buildMaps(groups) {
-    say(this.more, "");
+    this.more.hidden = true;
     const names = groups.map(([name]) => name).join("\0");
     if (this.mapNames !== names) {
       this.mapNames = names;
@@ -225,12 +232,14 @@ export class NodesPage {
     const bodies = groups.map(([name, places]) => h("tbody", {},
       name ? h("tr", { class: "group" }, h("th", { colSpan: heads.length, scope: "rowgroup" },
         `${name} `, h("span", { class: "dim" }, plural(places.length, "node")))) : null,
-      this.inOrder(places).map((place) => this.rows.size < MAX_ROWS ? this.row(place) : null)));
+      this.inOrder(places).map((place) => this.rows.size < this.limit ? this.row(place) : null)));
     fill(this.list, scrolling(h("table", { class: "nodes" },
       h("thead", {}, h("tr", {}, this.heads.map(({ cell }) => cell))), bodies)));
     this.showUnits();
     for (const row of this.rows.values()) this.showRow(row);
-    say(this.more, total > MAX_ROWS ? `The first ${count(MAX_ROWS)} of ${count(total)}: search for others.` : "");
+    this.more.hidden = total <= this.limit;
+    this.more.lastChild.hidden = this.limit === MAX_ROWS;
+    say(this.beyond, `The first ${count(this.limit)} of ${count(total)} nodes; search for others, or sort.`);
   }
 
   headCell(key, text) {

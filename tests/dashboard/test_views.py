@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.config import Bus, Site
-from ccpipe.dashboard.access import EVERYTHING
+from ccpipe.dashboard.access import EVERYTHING, AccessError, Role, Viewer
 from ccpipe.dashboard.views import MAX_LINES, frame, view_of
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.live.feed import LiveFeed
@@ -189,6 +189,37 @@ def test_small_job_has_line_for_each_node(feed: LiveFeed) -> None:
     assert header["nodes"] == ["n1", "n2"]
     assert len(numbers) == 4 * len(header["times"])
     assert numbers[-2:] == [1, 2]
+
+
+def test_user_sees_rows_of_own_job_only(feed: LiveFeed) -> None:
+    """From its start to its end; on the page of the node while it runs."""
+    alice = Viewer("alice", Role.USER)
+    payload = {"jobId": 5, "cluster": "c", "user": "alice", "startTime": 1001}
+    tags = {"function": "start_job"}
+    text = json.dumps({**payload, "resources": [{"hostname": "n1"}]})
+    feed.state.jobs.feed(event("job", "start_job", text, time=1, tags=tags), 1.0)
+    for at in (1000, 1002):
+        say(feed, at, f"cpu_load,@n1,type=node value={at}")
+    node, job = (
+        '{"view": "node", "cluster": "c", "node": "n1"}',
+        '{"view": "job", "cluster": "c", "job": 5, "start": 1001}',
+    )
+    for query in (node, job):
+        view = view_of(feed, query, alice)
+        header, numbers = read(view.frame())
+        assert (header["times"], numbers) == ([1002], [1002])
+        assert read(view_of(feed, query, EVERYTHING).frame())[0]["times"][-1] == 1002
+    assert read(view_of(feed, node, EVERYTHING).frame())[0]["times"] == [1000, 1002]
+    page = view_of(feed, node, alice)
+    page.frame()
+    stop = json.dumps({**payload, "stopTime": 1003, "jobState": "completed"})
+    feed.state.jobs.feed(event("job", "stop_job", stop, time=1, tags={"function": "stop_job"}), 2.0)
+    say(feed, 1004, "cpu_load,@n1,type=node value=1004")
+    header, numbers = read(view_of(feed, job, alice).frame())
+    assert (header["times"], numbers) == ([1002], [1002])
+    assert header["job"]["stop"] == 1003
+    with pytest.raises(AccessError, match="no job of yours"):
+        page.frame()
 
 
 def test_running_jobs_precede_ended_ones(feed: LiveFeed) -> None:

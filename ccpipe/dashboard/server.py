@@ -49,7 +49,9 @@ SEND_SECONDS = 30.0
 FORBIDDEN = 4403
 """Closes the WebSocket of a page that requests what its viewer may not see."""
 SIGNED_OUT = 4401
-"""Closes the WebSocket of a page whose viewer is not signed in any more."""
+"""Closes the WebSocket of a page whose viewer must sign in, or be authenticated again."""
+SOCKET_SECONDS = 3600.0
+"""Time after which a page must connect again, so that a proxy notices that a user signed out."""
 
 TYPES = {
     ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml",
@@ -184,7 +186,7 @@ class DashboardServer:
         try:
             self.sign_in.check(request)
             if not self._is_admitted(request):
-                return _refused(401, "you are not signed in, or the token is wrong")
+                return self._unauthenticated()
             response = await handler(request)
         except AccessError as error:
             return _refused(403, str(error))
@@ -195,6 +197,13 @@ class DashboardServer:
         if isinstance(response, web.Response) and response.content_type == "application/json":
             response.enable_compression()
         return response
+
+    def _unauthenticated(self) -> web.Response:
+        if self.sign_in.tokens is None:
+            return _refused(401, "the proxy passes no user: sign in there")
+        refusal = _refused(401, "you are not signed in, or the token is wrong")
+        refusal.headers["WWW-Authenticate"] = 'Bearer realm="ccpipe"'
+        return refusal
 
     def _is_admitted(self, request: web.Request) -> bool:
         """Apply the handler's rule; return False if the viewer must sign in first."""
@@ -290,6 +299,7 @@ class DashboardServer:
         await socket.prepare(request)
         self._pages.add(socket)
         sender: asyncio.Task[None] | None = None
+        until = asyncio.get_running_loop().time() + SOCKET_SECONDS
         try:
             async for message in socket:
                 if message.type is not WSMsgType.TEXT:
@@ -305,7 +315,7 @@ class DashboardServer:
                 except UsageError as error:
                     await _close(socket, WSCloseCode.POLICY_VIOLATION, error)
                     break
-                sender = asyncio.create_task(self._send(request, socket, view.frame))
+                sender = asyncio.create_task(self._send(request, socket, view.frame, until))
         finally:
             self._pages.discard(socket)
             if sender is not None:
@@ -314,11 +324,16 @@ class DashboardServer:
         return socket
 
     async def _send(
-        self, request: web.Request, socket: web.WebSocketResponse, frame: Callable[[], bytes]
+        self,
+        request: web.Request,
+        socket: web.WebSocketResponse,
+        frame: Callable[[], bytes],
+        until: float,
     ) -> None:
         """Send a frame at once and then every second; a slow page gets fewer."""
+        clock = asyncio.get_running_loop().time
         try:
-            while self._viewer(request) == current_viewer():
+            while self._viewer(request) == current_viewer() and clock() < until:
                 async with asyncio.timeout(SEND_SECONDS):
                     await socket.send_bytes(frame())
                 async with self.feed.ticked:

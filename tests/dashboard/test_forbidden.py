@@ -460,6 +460,28 @@ async def test_too_large_request_is_refused(guarded: Guarded) -> None:
     check(*(await _with(guarded, "api/history", "POST", 400, headers=headers, json=nodes)))
 
 
+async def test_page_must_connect_again_after_an_hour(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a new request shows the proxy that the user has signed out there."""
+    monkeypatch.setattr("ccpipe.dashboard.server.SOCKET_SECONDS", 0.0)
+    code, text = await guarded.frame(_query("jobs"), headers=bearer(ALICE))
+    check(code, SIGNED_OUT, text)
+
+
+async def test_refusal_names_scheme_if_there_are_tokens(guarded: Guarded, tmp_path: Path) -> None:
+    """So that the page asks for a token, or lets the proxy sign the user in."""
+    options = DashboardOptions(user_header="X-Forwarded-User", trusted_proxies=[OTHER])
+    async with aiohttp.ClientSession() as session:
+        async with session.get(guarded.server.url + "api/about") as answer:
+            assert answer.headers["WWW-Authenticate"] == 'Bearer realm="ccpipe"'
+        async for server in _serve(tmp_path, options):
+            async with session.get(server.url + "api/about") as answer:
+                assert answer.status == 401
+                assert "WWW-Authenticate" not in answer.headers
+                assert "sign in there" in await answer.text()
+
+
 async def test_wrong_tokens_are_answered_slowly(guarded: Guarded) -> None:
     """Guessing takes time."""
     began = asyncio.get_running_loop().time()

@@ -113,6 +113,13 @@ addEventListener("keydown", (event) => {
   }
 });
 
+/** Ask who is looking, after an answer with status 401. */
+function signIn(answer) {
+  if (answer.headers.get("WWW-Authenticate")?.startsWith("Bearer")) return login();
+  deny("You are not signed in, or no longer."); // the proxy asks when the page is loaded
+  content.firstChild.append(h("button", { type: "button", onclick: () => location.reload() }, "Sign in"));
+}
+
 /** Ask for the token, which the address may bring along: #token=… */
 function login(reason = "") {
   const field = h("input", { type: "password", autocomplete: "current-password", "aria-label": "Token" });
@@ -134,7 +141,7 @@ async function enter(token) {
 
 async function start() {
   const answer = await fetch("api/about");
-  if (answer.status === 401) return login();
+  if (answer.status === 401) return signIn(answer);
   if (!answer.ok) return deny((await answer.text()).trim());
   about = await answer.json();
   showViewer();
@@ -144,7 +151,7 @@ async function start() {
       page?.frame(header, numbers);
     },
     (open) => open || setBus("bad", "connection lost"),
-    login,
+    signIn,
     deny,
   );
   addEventListener("hashchange", route);

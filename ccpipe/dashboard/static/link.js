@@ -5,7 +5,7 @@ const FORBIDDEN = 4403;
 
 export class Link {
   /**
-   * Call `onframe(header, numbers)` with every frame, `onstate(open)` on changes, `onsignedout()`
+   * Call `onframe(header, numbers)` with every frame, `onstate(open)` on changes, `onsignedout(answer)`
    * when the viewer must sign in again, and `onforbidden(reason)` when a view is refused.
    */
   constructor(onframe, onstate, onsignedout, onforbidden) {
@@ -50,7 +50,7 @@ export class Link {
     try {
       const answer = await fetch("api/about");
       if (answer.status === 401) {
-        this.onsignedout();
+        this.onsignedout(answer);
         return;
       }
     } catch {

@@ -77,6 +77,24 @@ async def test_page_names_reason_of_refusal_and_goes_on(below: DashboardServer, 
     assert page.problems == []
 
 
+async def test_page_asks_to_sign_in_at_proxy(site: Site, page: Page) -> None:
+    """Where there are no tokens, it does not ask for one."""
+    options = DashboardOptions(user_header="X-Forwarded-User", trusted_proxies=["127.0.0.1"])
+    async with (
+        LiveFeed(site, Telemetry(), name="dashboard") as feed,
+        DashboardServer(feed, listen="127.0.0.1:0", sign_in=SignIn(options)) as server,
+    ):
+        await page.open(server.url)
+        await page.until("document.querySelector('main button')?.textContent === 'Sign in'")
+        assert not await page.js("!!document.querySelector('input[type=password]')")
+        headers = {"X-Forwarded-User": "carol"}
+        await page.call("Network.enable")
+        await page.call("Network.setExtraHTTPHeaders", headers=headers)
+        await page.open("about:blank")
+        await page.open(server.url)
+        await page.until("document.body?.innerText.includes('carol (user)')")
+
+
 async def test_page_shows_administrator_everything(below: DashboardServer, page: Page) -> None:
     """With a single token, no name is shown."""
     await opened(page, below, "admin-token", "#/jobs")

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SECRET_HEADER = "X-Ccpipe-Proxy-Secret"  # noqa: S105 - the name of a header
+FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host")
+"""Headers that reverse proxies add."""
 SESSION_SECONDS = 30 * 86400
 MAX_NAME = 255
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -146,6 +148,9 @@ class SignIn:
         if self.is_open and not is_loopback(_hostname(request.headers.get("Host", ""))):
             # A foreign domain name may resolve to this address.
             raise AccessError("this dashboard is for this machine only")
+        if self.is_open and any(header in request.headers for header in FORWARDED):
+            # A proxy would make everybody an administrator.
+            raise AccessError("set dashboard.user_header or token_file to use a reverse proxy")
         origin = request.headers.get("Origin")
         if origin is not None and not _is_same_site(origin, self._host(request)):
             raise AccessError("request of another page")

@@ -248,6 +248,15 @@ async def test_foreign_host_is_refused_without_access_control(tmp_path: Path, ho
             check(*(await _with(guarded, path, "GET", 403, headers=headers)))
 
 
+@pytest.mark.parametrize("header", ["Forwarded", "X-Forwarded-For", "X-Forwarded-Host"])
+async def test_proxy_is_refused_without_access_control(tmp_path: Path, header: str) -> None:
+    """It would show everything to everybody."""
+    async for server in _serve(tmp_path, DashboardOptions()):
+        guarded = Guarded(server, tmp_path)
+        for path in ("", "api/about", "api/live"):
+            check(*(await _with(guarded, path, "GET", 403, headers={header: "127.0.0.1"})))
+
+
 IMITATED = (
     {"X-Forwarded-User": "root"},
     {"x-forwarded-user": "root"},

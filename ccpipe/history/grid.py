@@ -7,7 +7,7 @@ makes the answer of them.
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,6 +34,9 @@ QUERY_SECONDS = 30.0
 """Time limit of a query."""
 FILLED_INTERVALS = 2
 """Longest gap that is filled, in measuring intervals."""
+
+WIDER_SECONDS = 900
+"""Time before and after a query in which measuring intervals are looked for if they are unknown."""
 
 OWN = ""
 """Level of the values that a node sends for itself."""
@@ -115,6 +118,25 @@ def interval_of(series: StoredSeries) -> float:
         return series.interval
     per_interval = (series.counts[1:] + series.counts[:-1]) / 2
     return float(np.median(np.diff(series.times) / per_interval))
+
+
+def wider_query(query: MetricQuery, found: Iterable[StoredSeries]) -> MetricQuery | None:
+    """Return a query that also tells intervals of series with a single value; None if known."""
+    if not any(math.isnan(interval_of(series)) for series in found):
+        return None
+    start = max(0.0, query.start - WIDER_SECONDS)
+    return replace(query, start=start, stop=query.stop + WIDER_SECONDS)
+
+
+def with_intervals(
+    found: Iterable[StoredSeries], wider: Iterable[StoredSeries]
+) -> list[StoredSeries]:
+    """Return series with the intervals of the same series in the answer to a wider query."""
+    known = {(s.hostname, s.metric, s.level, s.part): interval_of(s) for s in wider}
+    return [
+        replace(s, interval=known.get((s.hostname, s.metric, s.level, s.part), math.nan))
+        for s in found
+    ]
 
 
 def chosen_levels(

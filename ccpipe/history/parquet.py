@@ -21,12 +21,15 @@ from ccpipe.history.grid import (
     MAX_CELLS,
     MAX_DAYS,
     QUERY_SECONDS,
+    StoredSeries,
     base_step,
     check_query,
     curves_of,
     owned_parts,
     statistics_of,
     stored_series,
+    wider_query,
+    with_intervals,
 )
 from ccpipe.history.interfaces import (
     LONGEST_JOB,
@@ -123,16 +126,21 @@ class ParquetHistory:
                 connection.close()
 
     def _curves(self, query: MetricQuery, connection: Connection) -> MetricCurves:
+        found = self._series(query, connection)
+        if (wider := wider_query(query, found)) is not None:
+            found = with_intervals(found, self._series(wider, connection))
         base = base_step(query)
-        more = {"step": base, "limit": MAX_CELLS}
-        found = [
+        curves = curves_of(query, base, found)
+        is_truncated = sum(len(series.places) for series in found) >= MAX_CELLS
+        return MetricCurves(curves.times, curves.step, curves.curves, is_truncated)
+
+    def _series(self, query: MetricQuery, connection: Connection) -> list[StoredSeries]:
+        more = {"step": base_step(query), "limit": MAX_CELLS}
+        return [
             stored_series(*row)
             for rows in self._values(connection, query, INTERVALS, more)
             for row in rows
         ]
-        curves = curves_of(query, base, found)
-        is_truncated = sum(len(series.places) for series in found) >= MAX_CELLS
-        return MetricCurves(curves.times, curves.step, curves.curves, is_truncated)
 
     def _statistics(self, query: MetricQuery, connection: Connection) -> list[MetricStatistics]:
         found = [

@@ -24,12 +24,15 @@ from ccpipe.history.grid import (
     MAX_DAYS,
     OWN,
     QUERY_SECONDS,
+    StoredSeries,
     base_step,
     check_query,
     curves_of,
     owned_parts,
     statistics_of,
     stored_series,
+    wider_query,
+    with_intervals,
 )
 from ccpipe.history.interfaces import LONGEST_JOB, MetricCurves, MetricQuery, MetricStatistics
 from ccpipe.history.job_events import SECOND, JoinedJobs, overlapping
@@ -95,9 +98,9 @@ class PostgresHistory:
         check_query(query)
         base = base_step(query)
         async with self._transaction() as connection:
-            groups, wanted = await self._groups(connection, query)
-            rows = await connection.fetch(INTERVALS, *wanted, *_span(query), base, MAX_CELLS)
-        found = [stored_series(*groups[number], *columns) for number, *columns in rows]
+            found = await self._series(connection, query)
+            if (wider := wider_query(query, found)) is not None:
+                found = with_intervals(found, await self._series(connection, wider))
         curves = curves_of(query, base, found)
         is_truncated = sum(len(series.places) for series in found) >= MAX_CELLS
         return MetricCurves(curves.times, curves.step, curves.curves, is_truncated)
@@ -113,6 +116,12 @@ class PostgresHistory:
             row = MetricStatistics(group.hostname, group.metric, group.part, *numbers)
             found.append((group.level, row))
         return statistics_of(query, found)
+
+    async def _series(self, connection: Any, query: MetricQuery) -> list[StoredSeries]:
+        groups, wanted = await self._groups(connection, query)
+        step = base_step(query)
+        rows = await connection.fetch(INTERVALS, *wanted, *_span(query), step, MAX_CELLS)
+        return [stored_series(*groups[number], *columns) for number, *columns in rows]
 
     async def jobs(self, cluster: str, start: float, stop: float) -> Sequence[Job]:
         if not 0 < stop - start <= MAX_DAYS * DAY or start < 0:

@@ -31,7 +31,7 @@ from ccpipe.history.interfaces import Column, MetricCurves, MetricQuery, MetricS
 from ccpipe.history.promql import PromqlClient, PromqlSeries, quoted
 from ccpipe.jobs import RunKey
 
-INTERVAL_SECONDS = (300, 3600, 86400)
+INTERVAL_SECONDS = (300, 3600, 21600)
 """Times in which two samples of each metric are looked for, one after the other."""
 INTERVAL_NODES = 3
 MAX_NAMES = 200
@@ -140,13 +140,13 @@ class PrometheusHistory:
     async def _intervals(self, query: MetricQuery) -> dict[str, float]:
         """Return the interval at which each metric is measured, of some nodes, where it is known.
 
-        The samples in the middle of the time are read, of a longer time until there are enough.
+        The samples around the middle of the time are read, of a longer time until there are enough.
         """
         start, stop = _milliseconds(query)
         nodes = next(_selectors(query, query.nodes[:INTERVAL_NODES]))
         found: dict[str, float] = {}
         for seconds in INTERVAL_SECONDS:
-            length = min(stop - start, seconds * 1000)
+            length = seconds * 1000
             window = await self.client.window(length)
             at = (start + stop + length) // 2 - 1
             missing = f",__name__!~{quoted(_pattern(found))}" if found else ""
@@ -154,8 +154,6 @@ class PrometheusHistory:
                 metric = series.labels.get("__name__", "")
                 if len(series.times) >= _TIMES:
                     found[metric] = float(np.median(np.diff(series.times))) / 1000
-            if length == stop - start:
-                break
         return {metric: interval for metric, interval in found.items() if interval > 0}
 
     async def _means(

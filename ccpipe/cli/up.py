@@ -244,10 +244,12 @@ class Dashboard(NamedTuple):
 
 def _dashboard(directory: Path, port: int | None) -> Dashboard | None:
     """Return how to start the dashboard; None, with a note, if a library is missing."""
-    missing = [name for name in ("aiohttp", "duckdb") if importlib.util.find_spec(name) is None]
-    if "aiohttp" in missing:
-        note(f"no dashboard: {MissingExtra('aiohttp', 'dashboard')}")
-        return None
+    libraries = ("aiohttp", "numpy", "duckdb", "pytz")
+    missing = [name for name in libraries if importlib.util.find_spec(name) is None]
+    for name in libraries[:2]:
+        if name in missing:
+            note(f"no dashboard: {MissingExtra(name, 'dashboard')}")
+            return None
     address = f"127.0.0.1:{port or free_port(DASHBOARD_PORT)}"
     arguments = ["dashboard", "--listen", address]
     if not missing:

@@ -3,6 +3,7 @@
 Columns follow the header in its order. Times are regular: ``start``, ``step`` and ``count``.
 """
 
+import contextlib
 import time
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,12 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from ccpipe.dashboard.access import Viewer
 from ccpipe.dashboard.job_columns import is_averaged, shares_nodes
 from ccpipe.dashboard.views import JOB_METRICS, MAX_LINES, SECOND, details, frame
-from ccpipe.errors import DeniedError, UnavailableError, UsageError
+from ccpipe.errors import ConfigError, DeniedError, MissingExtra, UnavailableError, UsageError
 from ccpipe.history.interfaces import (
     Column,
     History,
@@ -27,6 +27,11 @@ from ccpipe.history.interfaces import (
 from ccpipe.jobs import Job, RunKey
 from ccpipe.live.feed import LiveFeed
 from ccpipe.node.sampling.collector import POWERS, Metric
+
+try:
+    import numpy as np
+except ImportError:
+    raise MissingExtra("numpy", "dashboard") from None
 
 MAX_STATISTICS_NODES = 64
 """Maximum number of nodes of a job with statistics each; there is one over all of any number."""
@@ -89,7 +94,8 @@ async def find_job(feed: LiveFeed, history: History, query: StoreQuery) -> Job |
     if isinstance(query, HistoryQuery):
         return None
     key = RunKey(query.cluster, query.job, query.begin * SECOND)
-    job = feed.state.jobs.jobs.get(key) or await history.job(key)
+    with _store_errors():
+        job = feed.state.jobs.jobs.get(key) or await history.job(key)
     if job is None:
         raise UsageError(UNKNOWN_JOB)
     return job
@@ -115,14 +121,21 @@ async def answer(feed: LiveFeed, history: History, query: StoreQuery, job: Job |
     Raises UsageError for a query that cannot be answered, and UnavailableError.
     """
     known = feed.state.nodes.known
-    try:
+    with _store_errors():
         if isinstance(query, HistoryQuery):
             return await _of_nodes(history, query, known)
         assert job is not None, "find_job() returns the job of such a query"
         if isinstance(query, JobStatisticsQuery):
             return frame(await _statistics(history, job, known))
         return await _of_job(history, query, job, known)
-    except DeniedError as error:  # our credentials, not the viewer's
+
+
+@contextlib.contextmanager
+def _store_errors() -> Iterator[None]:
+    """Raise UnavailableError for what is wrong with our configuration, not with a query."""
+    try:
+        yield
+    except (DeniedError, ConfigError) as error:
         raise UnavailableError(str(error)) from None
 
 

@@ -10,9 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-import numpy as np
-
-from ccpipe.errors import UsageError
+from ccpipe.errors import MissingExtra, UsageError
 from ccpipe.history.interfaces import (
     Column,
     MetricCurve,
@@ -20,6 +18,11 @@ from ccpipe.history.interfaces import (
     MetricQuery,
     MetricStatistics,
 )
+
+try:
+    import numpy as np
+except ImportError:
+    raise MissingExtra("numpy", "dashboard") from None
 
 MAX_DAYS = 366
 MAX_NODES = 10_000

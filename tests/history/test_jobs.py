@@ -5,6 +5,7 @@ import pytest
 
 from ccpipe.errors import UsageError
 from ccpipe.formats.lineprotocol import encode
+from ccpipe.history import job_events
 from ccpipe.jobs import Job, JobNode, RunKey, message
 from ccpipe.message import event
 from tests.history.conftest import BEGIN, Open
@@ -74,6 +75,17 @@ async def test_history_ignores_event_that_is_not_a_job(stored: Open, store: str)
     history = await stored(store, [*lines(job(1, 5)), *encode(wrong).decode().splitlines()])
     [found] = await history.jobs("fox", BEGIN, BEGIN + 60)
     assert found.id == 1
+
+
+@pytest.mark.parametrize("store", WITH_JOBS)
+async def test_history_rejects_query_for_too_many_jobs(
+    stored: Open, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their events would not fit into memory."""
+    history = await stored(store, lines(job(1, 5), job(2, 6), job(3, 7)))
+    monkeypatch.setattr(job_events, "MAX_EVENTS", 2)
+    with pytest.raises(UsageError, match="more than 2 events of jobs; select a shorter time"):
+        await history.jobs("fox", BEGIN, BEGIN + 60)
 
 
 @pytest.mark.parametrize("store", ["victoriametrics", "prometheus"])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.errors import UnavailableError
+from ccpipe.errors import UnavailableError, UsageError
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.history.interfaces import MetricQuery
 from ccpipe.history.parquet import ParquetHistory
@@ -57,6 +57,24 @@ async def test_other_days_are_not_opened(parquet: ParquetHistory) -> None:
     (day / "20300101T000000.000000-00000000.parquet").write_bytes(b"this would fail")
     [row] = await parquet.statistics(query())
     assert row.count == 40
+
+
+async def test_too_many_files_are_refused(
+    parquet: ParquetHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their names would not fit into memory."""
+    monkeypatch.setattr("ccpipe.history.parquet.MAX_FILES", 39)
+    with pytest.raises(UsageError, match="more than 39 files; select a shorter time"):
+        await parquet.curves(query())
+
+
+async def test_slow_query_ends_in_time(
+    parquet: ParquetHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message asks for a shorter time."""
+    monkeypatch.setattr("ccpipe.history.parquet.QUERY_SECONDS", 0.001)
+    with pytest.raises(UnavailableError, match=r"takes more than 0 s; select a shorter time"):
+        await parquet.curves(query())
 
 
 async def test_broken_file_is_named(parquet: ParquetHistory) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ccpipe.errors import UsageError
+from ccpipe.history import promql
 from ccpipe.history.interfaces import MetricCurves, MetricQuery, MetricStatistics
 from tests.history.conftest import BEGIN, STORES, Open
 
@@ -159,6 +160,16 @@ async def test_history_fills_short_gaps_only(stored: Open, store: str) -> None:
     [curve] = (await history.curves(query(0, 1200, nodes=["n1"], max_points=20))).curves
     assert curve.values[2] == pytest.approx(120)
     assert np.flatnonzero(np.isnan(curve.values)).tolist() == [6, 7, 15, 16, 17, 18, 19]
+
+
+async def test_history_rejects_too_large_answer(
+    stored: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a store over HTTP it is not read to its end."""
+    history = await stored("victoriametrics", lines(60))
+    monkeypatch.setattr(promql, "MAX_BYTES", 500)
+    with pytest.raises(UsageError, match="too large; select a shorter time"):
+        await history.curves(query(0, 600))
 
 
 @pytest.mark.parametrize("store", STORES)

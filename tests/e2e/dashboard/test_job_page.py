@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import msgspec
 import pytest
 
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.jobs import Job, JobNode, message
 from ccpipe.sinks.parquet import ParquetSink
+from tests.conftest import eventually
 from tests.dashboard.browser import Page
 from tests.dashboard.conftest import Served
 
@@ -216,4 +218,37 @@ async def test_job_page_zooms_into_selected_time(live: Served, page: Page) -> No
     await page.until(range_, text.__eq__)
     await page.js("[...document.querySelectorAll('.spans button')][0].click()")
     assert "?" not in await page.js("location.hash")
+    assert page.problems == []
+
+
+async def test_running_job_continues_with_live_values(live: Served, page: Page) -> None:
+    """Energy is of its 40 seconds only, though the node was busy before; new values appear."""
+    now = int(time.time())
+    begin = now - 40
+    job = made_job([JobNode("n1")])
+    running = msgspec.structs.replace(job, start=begin * SECOND, end=0, state="running")
+    lines = [
+        f"{metric},cluster={CLUSTER},hostname=n1,type=node value={value} {second}"
+        for second in range(now - 600, now, 2)
+        for metric, value in (("cpu_power", 100 if second >= begin else 900), ("cpu_load", 3))
+    ]
+    async with ParquetSink(dir=str(live.parquet)) as sink:
+        await sink.write(decode("\n".join(lines).encode()))
+    await live.bus.publish("fox%2Etest.metrics", encode([message("start_job", running)]))
+    await live.bus.flush()
+    await eventually(lambda: bool(live.state.jobs.jobs))
+    node = f"cluster={CLUSTER},hostname=n1,type=node"
+    await live.say("metrics", f"cpu_load,{node} value=5", f"cpu_power,{node} value=100")
+    await page.open(f"{live.server.url}#/job/{CLUSTER}/77/{begin}")
+    energy = "document.querySelector('.counts')?.innerText"
+    card = await page.until(
+        energy, lambda text: text and "measured for" in text and "100 W" in text
+    )
+    joules = next(line for line in card.split("\n") if line.endswith("kJ"))
+    assert 3.9 <= float(joules.split()[0]) <= 4.5
+    load = "[...document.querySelectorAll('.chart')].find(c => c.innerText.startsWith('cpu_load'))"
+    shown = f"{load}?.querySelector('.now').textContent"
+    await page.until(shown, lambda text: text == "5.00")
+    await live.say("metrics", f"cpu_load,{node} value=31.5")
+    await page.until(shown, lambda text: text == "31.5")
     assert page.problems == []

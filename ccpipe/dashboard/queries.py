@@ -162,10 +162,11 @@ async def _of_job(
     The last column is the power of all nodes.
     """
     whole = job_query(job, time.time())
-    start = max(whole.start, query.start or 0)
-    stop = min(whole.stop, whole.stop if query.stop is None else query.stop)
+    # Never beyond the job: what is there is of others.
+    start = min(max(whole.start, query.start or 0), whole.stop - 1)
+    stop = min(whole.stop, max(start + 1, whole.stop if query.stop is None else query.stop))
     has_lines = len(job.nodes) <= MAX_LINES
-    asked = replace(whole, start=start, stop=max(stop, start + 1), over_nodes=not has_lines)
+    asked = replace(whole, start=start, stop=stop, over_nodes=not has_lines)
     found = await history.curves(asked)
     curves = {(curve.metric, curve.hostname): curve for curve in found.curves}
     metrics = shown_metrics({metric for metric, _ in curves})

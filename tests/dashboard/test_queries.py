@@ -107,6 +107,12 @@ async def test_stored_job_is_found_when_bus_has_forgotten_it(
     header, _ = await ask(feed, history, part)
     assert header["start"] == BEGIN + 60
     assert header["start"] + header["count"] * header["step"] <= BEGIN + 660
+    for start, stop in ((BEGIN + 5000, BEGIN + 5060), (BEGIN + 700, BEGIN + 5000),
+                        (BEGIN - 500, BEGIN - 400), (BEGIN + 9e9, -9e9)):  # fmt: skip
+        beyond = JobHistoryQuery("fox", 77, begin, start=start, stop=stop)
+        header, numbers = await ask(feed, history, beyond)
+        assert BEGIN + 60 <= header["start"] < BEGIN + 1260
+        assert not {number for number in numbers if number > 200}
     with pytest.raises(UsageError, match="neither the bus nor the store"):
         await ask(feed, history, JobHistoryQuery("fox", 77, begin + 1))
 

@@ -26,7 +26,7 @@ from ccpipe.history.job_search import (
     ordering,
 )
 from ccpipe.history.report import UsageReport
-from ccpipe.jobs import RUNNING, Job, RunKey
+from ccpipe.jobs import RUNNING, Job, JobNode, RunKey
 
 SECOND = 10**9
 VERSION = 1
@@ -155,6 +155,8 @@ class JobIndex:
         ).fetchone()  # fmt: skip
         before = _JOB.decode(found[1]) if found else None
         if before is not None:
+            if _is_less_detailed(job, before):
+                job = msgspec.structs.replace(job, nodes=())
             if before.end and job.state == RUNNING:  # a start that is repeated after its stop
                 job = msgspec.structs.replace(job, state="")
             job = before.updated(job)
@@ -235,6 +237,12 @@ class JobIndex:
             jobs = [dict(zip(COLUMNS, row, strict=True)) for row in cursor]
         return FoundJobs(total, jobs)
 
+    def newest(self) -> float:
+        """Return when the latest job ended that has, in seconds since the epoch; 0 without one."""
+        with self._session("BEGIN") as connection:
+            [found] = connection.execute("SELECT max(stop) FROM jobs").fetchone()
+        return float(found or 0)
+
     def get(self, key: RunKey) -> Job | None:
         """Return a run of a job with all that is known of it."""
         with self._session("BEGIN") as connection:
@@ -297,6 +305,12 @@ def _cleaned(job: Job) -> Job:
     return msgspec.structs.replace(
         job, **texts, nodes=nodes, metadata={}, start_metadata={}, raw=None
     )
+
+
+def _is_less_detailed(job: Job, before: Job) -> bool:
+    """Return whether the nodes are the same, but without their hardware threads and GPUs."""
+    hostnames = tuple(JobNode(node.hostname) for node in before.nodes)
+    return job.nodes == hostnames != before.nodes
 
 
 def _words(job: Job) -> Sequence[str]:

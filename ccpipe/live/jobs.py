@@ -1,6 +1,6 @@
 """Jobs, from the events ``start_job`` and ``stop_job`` that any scheduler's bridge publishes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -32,6 +32,8 @@ class LiveJobs:
         self.ended: dict[RunKey, float] = {}
         """When the end of each job was received, in this order; jobs that run are not in it."""
         self.version = 0
+        self.changed: Callable[[Job], None] | None = None
+        """Called with each job that is new, or of which more is known."""
         self._stops: dict[RunKey, tuple[Job, float]] = {}  # of starts that are not known yet
         self.partitions: dict[tuple[str, str], tuple[str, str]] = {}
         """Partition and subcluster of each node, as of the latest job on it."""
@@ -115,6 +117,7 @@ class LiveJobs:
         )
         self.ended.setdefault(key, now)
         self._leave_nodes(key, job)
+        self._report(self.jobs[key])
 
     def _put(self, job: Job) -> None:
         key = job.run_key
@@ -125,6 +128,7 @@ class LiveJobs:
             for node in job.nodes:
                 self._on_node.setdefault((job.cluster, node.hostname), {})[key] = None
         self._note_partition(job)
+        self._report(job)
 
     def _note_partition(self, job: Job) -> None:
         if not (job.partition or job.sub_cluster):
@@ -133,6 +137,10 @@ class LiveJobs:
             id_ = (job.cluster, node.hostname)
             if id_ in self.partitions or len(self.partitions) < MAX_PARTITIONED:
                 self.partitions[id_] = job.partition, job.sub_cluster
+
+    def _report(self, job: Job) -> None:
+        if self.changed is not None:
+            self.changed(job)
 
     def _drop(self, key: RunKey) -> None:
         self._leave_nodes(key, self.jobs.pop(key))

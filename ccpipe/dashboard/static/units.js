@@ -91,3 +91,14 @@ export function duration(seconds) {
   return parts.slice(first, first + 2).filter(([number], place) => number || !place)
     .map(([number, unit]) => `${number} ${unit}`).join(" ");
 }
+
+/** Write energy in joules as people pay for it: 3.21 kWh, 45.0 Wh. */
+export function energy(joules) {
+  if (joules === null || joules === undefined) return "–";
+  const hours = joules / 3600;
+  return hours >= 999.5 ? `${short(hours / 1000)} kWh` : `${short(hours)} Wh`;
+}
+
+/** Write a share as percent: 0.5 is 50 %. */
+export const percent = (share) =>
+  (share === null || share === undefined ? "–" : `${(share * 100).toFixed(0)} %`);

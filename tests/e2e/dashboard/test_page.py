@@ -147,11 +147,12 @@ async def test_job_page_shows_nodes_energy_and_roofline(busy: Served, page: Page
     """Found in the list, by its user too."""
     await go(page, busy, "#/jobs")
     await page.until("document.querySelector('td a')?.textContent", lambda text: text == "77")
-    await page.js("document.querySelector('input').value = 'nobody'; "
-                  "document.querySelector('input').dispatchEvent(new Event('input'))")  # fmt: skip
-    assert "No job matches" in await page.text()
-    await page.js("document.querySelector('input').value = 'anna cfd'; "
-                  "document.querySelector('input').dispatchEvent(new Event('input'))")  # fmt: skip
+    search = "document.querySelector('input').value = {!r}; document.querySelector('input')"
+    search += ".dispatchEvent(new Event('input'))"
+    await page.js(search.format("nobody"))
+    await page.until("document.body.innerText", partial(contains, "No job matches"))
+    await page.js(search.format("anna cfd"))
+    await page.until("document.querySelector('td a')?.textContent", lambda text: text == "77")
     await page.js("document.querySelector('td a').click()")
     await page.until("document.querySelectorAll('.nodes a').length", lambda n: n == 2)
     energy = "document.querySelector('.counts')?.innerText"

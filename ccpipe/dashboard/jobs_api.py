@@ -1,0 +1,94 @@
+"""Jobs over HTTP: searches of the index, and the report of one job."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from aiohttp import web
+
+from ccpipe.config import state_directory
+from ccpipe.dashboard.access import Role, current_viewer, requires
+from ccpipe.errors import UsageError
+from ccpipe.history.index import FoundJobs
+from ccpipe.history.indexing import JobIndexer
+from ccpipe.history.interfaces import History
+from ccpipe.history.job_search import JobSearch
+from ccpipe.jobs import Job, RunKey
+from ccpipe.live.feed import LiveFeed
+
+SECOND = 10**9
+
+
+class JobKey(msgspec.Struct, forbid_unknown_fields=True):
+    """A run of a job, as the page names it."""
+
+    cluster: str
+    job: int
+    start: int
+    """Seconds since the epoch."""
+
+
+class JobsApi:
+    """Answers requests about jobs; its index is kept up to date while the application runs."""
+
+    def __init__(self, feed: LiveFeed, history: History | None = None) -> None:
+        """Index the jobs of a feed, and those of a store in a file of the state directory."""
+        self._live = feed.state.jobs
+        cluster = feed.site.cluster
+        path = _index_path(cluster) if history is not None else None
+        clusters = [cluster] if cluster else []
+        self.indexer = JobIndexer(path, history, clusters=clusters, live=self._known)
+
+    def add_to(self, app: web.Application) -> None:
+        app.router.add_post("/api/jobs", self.find)
+        app.router.add_post("/api/job-report", self.report)
+        app.cleanup_ctx.append(self._run)
+
+    async def _run(self, _: web.Application) -> AsyncIterator[None]:
+        async with self.indexer:
+            for job in self._known():
+                self.indexer.put(job)
+            self._live.changed = self.indexer.put
+            yield
+            self._live.changed = None
+
+    def _known(self) -> Iterator[Job]:
+        return iter(list(self._live.jobs.values()))
+
+    @requires(Role.USER)
+    async def find(self, request: web.Request) -> web.Response:
+        """Answer a ``JobSearch`` with ``FoundJobs``, to a user with his own jobs."""
+        search: JobSearch = await _read(request, JobSearch)
+        viewer = current_viewer()
+        if not viewer.sees_all:
+            if not viewer.user or (search.user and viewer.user not in search.user):
+                return _json(FoundJobs(0, []))
+            search = msgspec.structs.replace(search, user=[viewer.user])
+        return _json(await self.indexer.find(search))
+
+    @requires(Role.USER)
+    async def report(self, request: web.Request) -> web.Response:
+        """Answer a ``JobKey`` with the ``UsageReport`` of the job."""
+        asked = await _read(request, JobKey)
+        job = await self.indexer.get(RunKey(asked.cluster, asked.job, asked.start * SECOND))
+        if job is None or not current_viewer().may_see(job):
+            raise UsageError(f"no event of job {asked.job} has been received")
+        return _json(await self.indexer.report(job))
+
+
+def _index_path(cluster: str) -> Path:
+    name = quote(cluster, safe="") or "all"
+    return state_directory() / "dashboard" / f"jobs-{name}.sqlite"
+
+
+async def _read(request: web.Request, kind: type[msgspec.Struct]) -> Any:
+    try:
+        return msgspec.json.decode(await request.read(), type=kind)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise UsageError(f"not a query: {error}") from None
+
+
+def _json(answer: msgspec.Struct) -> web.Response:
+    return web.Response(body=msgspec.json.encode(answer), content_type="application/json")

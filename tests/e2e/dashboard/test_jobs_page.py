@@ -1,0 +1,153 @@
+"""The page of jobs in a real Chromium: searches, order, pages, the address."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from ccpipe.message import Message, event
+from tests.dashboard.browser import Page
+from tests.dashboard.conftest import Served
+from tests.e2e.dashboard.test_page import go, publish
+
+SECOND = 10**9
+START = 1_740_000_000
+ROWS = (
+    "[...document.querySelectorAll('tbody tr')].map(row => row.querySelector('td.job').innerText)"
+)
+SHOWN = "document.querySelector('[role=status].dim').textContent"
+
+
+def job_event(function: str, number: int, **given: Any) -> Message:
+    payload = {"jobId": number, "cluster": "fox.test", **given}
+    tags = {"cluster": "fox.test", "hostname": "n1", "type": "node"}
+    return event("job", function, json.dumps(payload), time=int(time.time()) * SECOND, tags=tags)
+
+
+def started(number: int, start: int = START, **given: Any) -> Message:
+    given = {"user": "anna", "partition": "main", "resources": [{"hostname": "n1"}], **given}
+    return job_event("start_job", number, startTime=start, **given)
+
+
+def stopped(number: int, stop: int, state: str = "completed", start: int = START) -> Message:
+    return job_event("stop_job", number, startTime=start, stopTime=stop, jobState=state)
+
+
+@pytest.fixture
+async def listed(live: Served) -> Served:
+    """Three jobs: one runs, one completed after an hour, one of two nodes failed after two."""
+    nodes = [{"hostname": "n2"}, {"hostname": "n3"}]
+    await publish(live, [
+        started(1, metaData={"jobName": "cfd"}), started(2, user="bo", partition="gpu"),
+        started(3, user="bo", resources=nodes), stopped(2, START + 3600),
+        stopped(3, START + 7200, "out_of_memory"),
+    ])  # fmt: skip
+    return live
+
+
+async def test_jobs_page_lists_running_jobs_first(listed: Served, page: Page) -> None:
+    """With a shape for each state, and numbers at the right."""
+    await go(page, listed, "#/jobs")
+    await page.until(ROWS, lambda rows: rows == ["1", "3", "2"])
+    states = "[...document.querySelectorAll('td.state')].map(cell => cell.innerText)"
+    assert await page.js(states) == ["▶running", "✕out of memory", "✓completed"]
+    cell = "document.querySelectorAll('td.duration')[1]"
+    assert await page.js(f"{cell}.innerText") == "2 h"
+    assert await page.js(f"getComputedStyle({cell}).textAlign") == "right"
+    assert await page.js(SHOWN) == "3 jobs"
+    assert page.problems == []
+
+
+async def test_jobs_page_sorts_by_head(listed: Served, page: Page) -> None:
+    """Largest numbers first, then smallest; the address has the order."""
+    await go(page, listed, "#/jobs")
+    await page.until(ROWS, lambda rows: len(rows) == 3)
+    head = "[...document.querySelectorAll('th button')].find(b => b.innerText.startsWith('nodes'))"
+    await page.js(f"{head}.click()")
+    await page.until("location.hash", lambda at: at == "#/jobs?sort=-nodes")
+    await page.until(ROWS, lambda rows: rows[0] == "3")
+    await page.js(f"{head}.click()")
+    await page.until("location.hash", lambda at: at == "#/jobs?sort=nodes")
+    await page.until(ROWS, lambda rows: rows[-1] == "3")
+    sort = "document.querySelector('th[aria-sort]').getAttribute('aria-sort')"
+    assert await page.js(sort) == "ascending"
+
+
+@pytest.mark.parametrize(
+    ("address", "rows"),
+    [
+        ("user=bo", ["3", "2"]),
+        ("user=bo&partition=gpu", ["2"]),
+        ("state=out_of_memory", ["3"]),
+        ("node=n3", ["3"]),
+        ("show=running", ["1"]),
+        ("q=CF", ["1"]),
+        ("duration_min=1.5&show=finished", ["3"]),
+        ("nodes_max=1&sort=job", ["1", "2"]),
+        ("user=nobody", []),
+    ],
+)
+async def test_jobs_page_filters_by_address(
+    listed: Served, page: Page, address: str, rows: list[str]
+) -> None:
+    """So that a link shows the same to a colleague."""
+    await go(page, listed, f"#/jobs?{address}")
+    await page.until(ROWS, lambda shown: shown == rows)
+    if not rows:
+        await page.until("document.body.innerText", lambda text: "No job matches." in text)
+    assert page.problems == []
+
+
+async def test_jobs_page_puts_filters_into_address(listed: Served, page: Page) -> None:
+    """A state by one click, a user by a link or a field; clear removes them."""
+    await go(page, listed, "#/jobs")
+    await page.until(ROWS, lambda rows: len(rows) == 3)
+    await page.js("[...document.querySelectorAll('.spans button')][2].click()")
+    await page.until(ROWS, lambda rows: rows == ["3", "2"])
+    assert await page.js("location.hash") == "#/jobs?show=finished"
+    await page.js("document.querySelector('td.user a').click()")
+    await page.until("location.hash", lambda at: at == "#/jobs?user=bo")
+    await page.until("document.querySelector('input[name=user]')?.value", lambda v: v == "bo")
+    await page.js(
+        "(() => { const i = document.querySelector('input[name=partition]'); i.value = 'gpu';"
+        " i.dispatchEvent(new Event('input')); })()"
+    )
+    await page.until(ROWS, lambda rows: rows == ["2"])
+    assert await page.js("location.hash") == "#/jobs?user=bo&partition=gpu"
+    await page.js("document.querySelector('.fields > button').click()")
+    await page.until(ROWS, lambda rows: len(rows) == 3)
+    assert await page.js("location.hash") == "#/jobs"
+    assert page.problems == []
+
+
+async def test_jobs_page_follows_events(listed: Served, page: Page) -> None:
+    """A job that starts or ends appears without reloading."""
+    await go(page, listed, "#/jobs")
+    await page.until(ROWS, lambda rows: len(rows) == 3)
+    await publish(listed, [stopped(1, START + 60, "timeout"), started(4, START + 9)])
+    await page.until(ROWS, lambda rows: rows == ["4", "3", "2", "1"])
+    assert page.problems == []
+
+
+async def test_jobs_page_has_pages(live: Served, page: Page) -> None:
+    """Of a hundred jobs; the address has the page."""
+    await publish(live, [started(number, START + number) for number in range(250)])
+    await go(page, live, "#/jobs?page=3")
+    await page.until(SHOWN, lambda text: text == "201 to 250 of 250 jobs")
+    await page.js("document.querySelector('.pages button').click()")
+    await page.until(SHOWN, lambda text: text == "101 to 200 of 250 jobs")
+    assert await page.js("location.hash") == "#/jobs?page=2"
+
+
+async def test_jobs_page_fits_phone_with_filters(listed: Served, page: Page) -> None:
+    await page.size(390, 844)
+    await go(page, listed, "#/jobs?user=bo")
+    await page.until(ROWS, lambda rows: len(rows) == 2)
+    assert await page.js("document.documentElement.scrollWidth") == 390
+
+
+async def test_jobs_page_shows_error_of_search(listed: Served, page: Page) -> None:
+    """A column that does not exist comes from an address that was changed by hand."""
+    await go(page, listed, "#/jobs?sort=usre")
+    await page.until(SHOWN, lambda text: "did you mean 'user'" in text)

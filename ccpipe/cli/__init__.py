@@ -23,6 +23,7 @@ COMMAND_GROUPS = {
     "Inspect": {
         "tail": "Show messages on the bus.",
         "top": "Show live cluster status: nodes, jobs, GPUs, message rates and errors.",
+        "jobs": "List jobs, or show the report of one job.",
         "query": "Query the Parquet files with SQL.",
         "check": "Check the pipe, as a plug-in for Nagios or Icinga.",
         "doctor": "Check this machine, the broker and the site's recipes, as support would.",
@@ -58,7 +59,7 @@ COMMAND_GROUPS = {
 
 COMMANDS = {name: text for group in COMMAND_GROUPS.values() for name, text in group.items()}
 
-DIRECTORIES = {"acct", "config", "convert", "doctor", "hdf5", "step", "tail", "top"}
+DIRECTORIES = {"acct", "config", "convert", "doctor", "hdf5", "jobs", "step", "tail", "top"}
 
 HELP = """\
 The monitoring pipe for HPC clusters.

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import msgspec
@@ -25,8 +25,8 @@ class JobKey(msgspec.Struct, forbid_unknown_fields=True):
     """A run of a job, as the page names it."""
 
     cluster: str
-    job: int
-    start: int
+    job: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+    start: Annotated[int, msgspec.Meta(ge=0, lt=2**63 // SECOND)]
     """Seconds since the epoch."""
 
 

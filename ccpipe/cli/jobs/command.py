@@ -1,0 +1,211 @@
+"""``ccpipe jobs``: the jobs of a user, and the report of one job."""
+
+import os
+import pwd
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from ccpipe.cli.console.options import (
+    Count,
+    Nodes,
+    Since,
+    SiteOptions,
+    Until,
+    expand_nodes,
+    point_in_time,
+)
+from ccpipe.errors import MissingInputError, UsageError, invalid_choice
+from ccpipe.terminal import note, plural
+
+if TYPE_CHECKING:  # they take their time, and --help needs none of them
+    from ccpipe.history.index import JobIndex
+    from ccpipe.history.interfaces import History
+    from ccpipe.history.job_search import JobSearch
+    from ccpipe.jobs import Job
+
+SECOND = 10**9
+DEFAULT_SINCE = "7d"
+PAGE = 1000
+
+Texts = tuple[str, ...]
+Sort = Literal[
+    "job", "user", "project", "partition", "name", "state", "nodes", "hwthreads", "gpus", "start",
+    "stop", "duration", "walltime",
+]  # fmt: skip
+
+
+async def jobs(
+    job: int | None = None,
+    /,
+    *,
+    user: Annotated[Texts, Parameter(alias="-u")] = (),
+    all_: Annotated[bool, Parameter(name=["--all", "-a"])] = False,
+    running: Annotated[bool, Parameter(alias="-r")] = False,
+    since: Annotated[Since, Parameter(alias="-S")] = None,
+    until: Annotated[Until, Parameter(alias="-E")] = None,
+    state: Annotated[Texts, Parameter(alias="-s")] = (),
+    partition: Annotated[Texts, Parameter(alias="-p")] = (),
+    node: Nodes = None,
+    sort: Sort | None = None,
+    count: Count = None,
+    output: Annotated[Literal["table", "json", "csv"], Parameter(alias="-o")] = "table",
+    where: SiteOptions = SiteOptions(),
+) -> None:
+    """List jobs, or show the report of one job.
+
+    Lists your own jobs that run, and those that ended within the last seven
+    days. Jobs are read from the events that the cluster's stream stores.
+
+    Examples:
+      ccpipe jobs
+      ccpipe jobs --all --since 2d --state failed --state timeout -o csv
+      ccpipe jobs 4711
+
+    Parameters
+    ----------
+    job
+        Number of a job, of which the latest run is shown.
+    user
+        Jobs of this user; can be repeated. Default: your own.
+    all_
+        Jobs of all users.
+    running
+        Only jobs that run.
+    since
+        Jobs that ran at or after this time, such as 2026-11-20, or 2d for the last two days.
+    until
+        Jobs that started at or before this time.
+    state
+        Jobs in this state, such as failed; can be repeated.
+    partition
+        Jobs of this partition; can be repeated.
+    sort
+        Column to sort by, largest numbers first; default: running jobs, then the latest to end.
+    count
+        Show at most this many jobs.
+    output
+        table for people; json (one object per line) or csv for programs.
+    """
+    options = {"--user": user, "--all": all_, "--running": running, "--since": since,
+               "--until": until, "--state": state, "--partition": partition, "--node": node,
+               "--sort": sort, "--count": count}  # fmt: skip
+    if job is not None:
+        _refuse(options, output)
+        await _show(job, output, where)
+        return
+    if user and all_:
+        raise UsageError("--user and --all exclude each other")
+    if count is not None and count < 1:
+        raise UsageError(f"--count {count}: must be at least 1")
+    from ccpipe.history.job_search import JobSearch
+
+    users = [] if all_ else list(user) or [_own_name()]
+    search = JobSearch(
+        user=users,
+        state=_states(state),
+        partition=list(partition),
+        node=expand_nodes(node),
+        is_running=True if running else None,
+        since=point_in_time(since or DEFAULT_SINCE, "--since") / SECOND,
+        until=point_in_time(until, "--until") / SECOND if until else None,
+        sort=sort or "stop",
+        descending=sort not in ("user", "project", "partition", "name", "state"),
+    )
+    await _list(search, count, output, where)
+
+
+def _states(texts: Sequence[str]) -> list[str]:
+    """Return states in lower case; raises UsageError for a word that is not one."""
+    from ccpipe.formats.clustercockpit import STATES
+
+    states = [text.lower() for text in texts]
+    known = ("running", *STATES)
+    if unknown := [state for state in states if state not in known]:
+        raise UsageError(f"--state: {invalid_choice(unknown[0], known)}")
+    return states
+
+
+def _refuse(options: Mapping[str, Any], output: str) -> None:
+    """Raise UsageError for filters beside the number of a job."""
+    given = [flag for flag, value in options.items() if value]
+    if given:
+        raise UsageError(f"{given[0]} filters a list: it cannot be used with the number of a job")
+    if output == "csv":
+        raise UsageError("the report of a job is printed as table or json, not csv")
+
+
+async def _list(search: "JobSearch", count: int | None, output: str, where: SiteOptions) -> None:
+    from ccpipe.cli.jobs.listing import WRITERS
+
+    index, history = await _read(where)
+    if history is not None:
+        await history.close()
+    total = index.find(search).total
+    rows = _rows(index, search, total if count is None else min(count, total))
+    WRITERS[output](rows)
+    if not total:
+        of = f" of {', '.join(search.user)}" if search.user else ""
+        note(f"no jobs{of}: --all shows those of all users, --since earlier ones")
+    elif count is not None and count < total:
+        note(f"{plural(total - count, 'more job')}: --count shows more")
+
+
+def _rows(index: "JobIndex", search: "JobSearch", count: int) -> Iterator[Mapping[str, Any]]:
+    import msgspec
+
+    now = time.time()
+    for offset in range(0, count, PAGE):
+        page = msgspec.structs.replace(search, offset=offset, limit=min(PAGE, count - offset))
+        yield from index.find(page, now).jobs
+
+
+async def _show(number: int, output: str, where: SiteOptions) -> None:
+    from ccpipe.cli.jobs.report_text import write_report, write_report_json
+    from ccpipe.history.job_search import JobSearch
+    from ccpipe.history.report import fetch_report
+    from ccpipe.jobs import RunKey
+    from ccpipe.node.sampling.collector import units
+
+    index, history = await _read(where)
+    runs = index.find(JobSearch(job=[number])).jobs
+    if not runs:
+        raise MissingInputError(f"job {number}: no event of its start is stored")
+    if len(runs) > 1:
+        note(f"job {number} ran {len(runs)} times: this is the latest run")
+    run = runs[0]
+    job = index.get(RunKey(run["cluster"], number, run["start"] * SECOND))
+    assert job is not None
+    report = None
+    if history is not None:
+        try:
+            report = await fetch_report(history, job, units())
+        finally:
+            await history.close()
+    if output == "json":
+        write_report_json(run, job, report)
+    else:
+        write_report(job, report)
+    if report is None:
+        note("usage and energy are unknown: no store of metrics is configured")
+
+
+async def _read(where: SiteOptions) -> "tuple[JobIndex, History | None]":
+    """Return an index in memory of the jobs that are known, and the store of metrics."""
+    from ccpipe.cli.jobs.read import stored_jobs
+    from ccpipe.history.index import JobIndex
+
+    found: Sequence[Job] = await stored_jobs(where.site())
+    index = JobIndex()
+    index.put(found)
+    return index, None
+
+
+def _own_name() -> str:
+    """Return the name of the user who runs the command."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        raise UsageError(f"user {os.geteuid()} has no name: give one with --user") from None

@@ -35,6 +35,8 @@ NEEDED = (
     *BUSY, "num_cpus", "mem_total", "job_user_cpu", "job_sys_cpu", "job_mem_used", "job_mem_limit",
 )  # fmt: skip
 """Metrics from which a report is computed besides."""
+MAX_PERCENT = 101.0
+"""Of a mean over hardware threads, with the error of rounding."""
 UNITS = {
     "mem_used": "kB", "mem_total": "kB", "job_mem_used": "bytes", "job_mem_limit": "bytes",
 }  # fmt: skip
@@ -117,6 +119,8 @@ class JobMetrics:
         if not (found := [each.mean for each in parts if each]):
             return None
         # of some hardware threads a store returns the mean, of a whole node what it sent: the sum
+        if is_shared_node and any(each.maximum > MAX_PERCENT for each in parts if each):
+            return None  # the store has no values of single hardware threads
         return sum(found) / 100 * (len(node.hwthreads) if is_shared_node else 1)
 
     def peak_memory(self, node: JobNode) -> float | None:

@@ -127,6 +127,12 @@ def test_shared_node_is_unknown_without_what_belongs_to_job() -> None:
     assert (found.cpu, found.memory, found.gpu, found.energy) == (None, None, None, None)
 
 
+def test_shared_node_without_hardware_threads_in_store_is_unknown() -> None:
+    """The store then returns the sum over the node."""
+    shared = job(JobNode("n1", hwthreads=(0, 1)), shared="multi_user", hwthreads=2)
+    assert made(shared, stats("n1", "cpu_used", 1200.0)).cpu is None
+
+
 def test_cgroup_of_job_takes_precedence_over_node() -> None:
     rows = [
         stats("n1", "cpu_used", 6400.0),

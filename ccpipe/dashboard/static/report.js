@@ -5,7 +5,7 @@ import { count, energy, format, percent, plural } from "./units.js";
 
 /** Fetch the report of a job of the key { cluster, job, start }; throws an Error with the reason. */
 export async function fetchReport(key) {
-  const answer = await fetch("/api/job-report", { method: "POST", body: JSON.stringify(key) });
+  const answer = await fetch("api/job-report", { method: "POST", body: JSON.stringify(key) });
   if (!answer.ok) throw new Error((await answer.text()).trim());
   return answer.json();
 }

@@ -125,3 +125,16 @@ def test_jobs_accept_any_text(text: str, function: str) -> None:
     jobs = LiveJobs()
     jobs.feed(event("job", function, text, time=1, tags={}), 1.0)
     assert len(jobs.jobs) <= 1
+
+
+def test_changed_is_called_with_each_start_and_end() -> None:
+    """With what is known by then, so that an index of jobs misses none."""
+    jobs = LiveJobs()
+    seen: list[tuple[int, str, int]] = []
+    jobs.changed = lambda job: seen.append((job.id, job.state, job.end // SECOND))
+    started(jobs, 7, cluster="c")
+    feed(jobs, "stop_job", jobId=7, cluster="c", startTime=100, stopTime=300, jobState="failed")
+    feed(jobs, "stop_job", jobId=8, cluster="c", startTime=100, stopTime=400, jobState="timeout")
+    assert seen == [(7, "running", 0), (7, "failed", 300)]
+    started(jobs, 8, cluster="c")
+    assert seen[-1] == (8, "timeout", 400)

@@ -5,6 +5,7 @@ from array import array
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from ccpipe.dashboard.access import Viewer
 from ccpipe.live.node import LiveNode
 from ccpipe.live.nodes import LiveNodes
 from ccpipe.live.state import LiveState
@@ -21,9 +22,10 @@ def power_metrics(names: Collection[str]) -> list[str]:
     return [name for name in POWERS if name in names]
 
 
-def facts(state: LiveState, node: LiveNode) -> list[Any]:
+def facts(state: LiveState, node: LiveNode, viewer: Viewer) -> list[Any]:
     """Return condition, scheduler's states and reason, partition, subcluster, jobs, silence.
 
+    Users see no reason: administrators write names into it.
     The last one is the time of the last metrics of a silent node, 0 of a live one.
     """
     scheduler = node.scheduler
@@ -32,7 +34,7 @@ def facts(state: LiveState, node: LiveNode) -> list[Any]:
     return [
         node.condition,
         ", ".join(scheduler.states) if scheduler is not None else "",
-        scheduler.reason if scheduler is not None else "",
+        scheduler.reason if scheduler is not None and viewer.sees_all else "",
         partition,
         sub_cluster,
         state.jobs.count_on(node.id),

@@ -265,7 +265,7 @@ class NodeList(NodesView[NodesQuery]):
     def _content(self) -> "tuple[dict[str, Any], array[float] | None]":
         header: dict[str, Any] = {}
         numbers = self.columns(header)
-        self.put(header, "facts", [facts(self.state, node) for node in self.chosen])
+        self.put(header, "facts", [facts(self.state, node, self.viewer) for node in self.chosen])
         return header, numbers
 
 
@@ -324,7 +324,7 @@ class NodePage(RowsView[NodeQuery]):
                 header["known"] = self.known(node.cells)
         if self._has_changed("jobs"):
             header["jobs"] = [summary(job) for job in jobs[:MAX_JOBS]]
-        header["facts"] = facts(self.state, node)
+        header["facts"] = facts(self.state, node, self.viewer)
         header["interval"] = node.interval if node.knows_interval else None
         header["exceeded"] = list(exceeded(self.state.nodes, [node]))
         header["entries"] = [

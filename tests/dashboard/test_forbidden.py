@@ -7,7 +7,7 @@ trusts the proxy at 127.0.0.2; requests come from 127.0.0.1 unless a test says o
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from ccpipe.config import DashboardOptions, Site
 from ccpipe.dashboard.access import EVERYTHING, Role, Viewer
 from ccpipe.dashboard.server import FORBIDDEN, SIGNED_OUT, DashboardServer
 from ccpipe.dashboard.sign_in import SECRET_HEADER, SignIn, Token
+from ccpipe.formats.clustercockpit import NodeState, encode_node_reasons, encode_node_states
 from ccpipe.formats.lineprotocol import decode, to_lines
 from ccpipe.history.open import open_history
 from ccpipe.live.feed import LiveFeed, averaged_metrics
@@ -47,6 +48,16 @@ def _start(number: int, user: str, node: str, start: int) -> Any:
     return event("job", "start_job", json.dumps(payload), time=start * 10**9, tags=tags)
 
 
+def _states(reasons: dict[str, str]) -> Iterator[Any]:
+    rows = [NodeState(node, ["idle", "drain"]) for node in reasons]
+    for name, payloads in (
+        ("nodestate", encode_node_states("c", rows)),
+        ("nodereason", encode_node_reasons("c", reasons)),
+    ):
+        for text in payloads:
+            yield event(name, name, text, time=NOW, tags={"cluster": "c", "hostname": "n1"})
+
+
 def known() -> LiveFeed:
     """Return a feed of known state, which is not connected."""
     feed = LiveFeed(Site(), Telemetry(), name="dashboard")
@@ -56,6 +67,7 @@ def known() -> LiveFeed:
         _start(1, "alice", "n1", NOW - 1000),
         _start(2, "bob", "n2", NOW - 1000),
         log("ccpipe", "info", "log-of-n2", time=NOW, tags={"cluster": "c", "hostname": "n2"}),
+        *_states({"n1": "bob replaces a fan"}),
     ):
         feed.state.feed_texts(to_lines([message]), NOW)
     feed.state.feed_dead(Delivery("c.dead", b"dead-text"), NOW)
@@ -67,7 +79,8 @@ def test_known_state_contains_what_must_not_leak() -> None:
     """Otherwise the tests below would prove nothing."""
     state = known().state
     assert {job.user for job in state.jobs.running} == {"alice", "bob"}
-    assert [entry.user for entry in state.journal.entries] == ["alice", "bob", ""]
+    users = [entry.user for entry in state.journal.entries if entry.name == "job"]
+    assert users == ["alice", "bob"]
     assert state.health.dead_count == 1
     assert len(state.nodes.in_order()) == 2
 
@@ -340,7 +353,8 @@ def _query(view: str, **more: object) -> str:
 
 VIEWS = [
     (_query("overview", metrics=["cpu_load"]), 0, '"n2"'),
-    (_query("jobs"), 0, "alice-job"),
+    (_query("nodes", metrics=["cpu_load"]), 0, '"n2"'),
+    (_query("jobs"), 0, '"changed":true'),
     (_query("job", cluster="c", job=2, start=NOW - 1000), 0, '"missing":true'),
     (_query("job", cluster="c", job=9, start=1), 0, '"missing":true'),
     (_query("events"), 0, "alice-job"),
@@ -405,6 +419,15 @@ async def test_history_of_others_is_refused(guarded: Guarded, span: str) -> None
     check(*(await _with(guarded, "api/history", "POST", 403, headers=headers, json=SPANS[span])))
     own = _span(["n1"], NOW - 1000, NOW)
     assert (await guarded.answer("api/history", "POST", headers=headers, json=own))[0] == 200
+
+
+async def test_user_may_not_acknowledge_silent_nodes(guarded: Guarded) -> None:
+    """They would vanish from everybody's lists."""
+    asked = {"nodes": [["c", "n2"]]}
+    path = "api/nodes/acknowledge"
+    check(*(await _with(guarded, path, "POST", 403, headers=bearer(ALICE), json=asked)))
+    check(*(await _with(guarded, path, "POST", 401, json=asked)))
+    assert (await guarded.answer(path, "POST", headers=bearer(HELEN), json=asked))[0] == 200
 
 
 @pytest.mark.parametrize("of", ["job", "statistics"])

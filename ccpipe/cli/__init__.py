@@ -59,7 +59,9 @@ COMMAND_GROUPS = {
 
 COMMANDS = {name: text for group in COMMAND_GROUPS.values() for name, text in group.items()}
 
-DIRECTORIES = {"acct", "config", "convert", "doctor", "hdf5", "jobs", "step", "tail", "top"}
+DIRECTORIES = {
+    "acct", "config", "convert", "doctor", "hdf5", "jobs", "query", "step", "tail", "top",
+}  # fmt: skip
 
 HELP = """\
 The monitoring pipe for HPC clusters.

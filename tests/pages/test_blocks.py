@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import duckdb
 import pytest
 
 from ccpipe.bus.nats.accounts import SUBJECTS
@@ -25,7 +24,7 @@ from ccpipe.message import Message, metric
 from ccpipe.node.agent.parts import AgentParts
 from ccpipe.registry import build
 from ccpipe.sinks.parquet import ParquetSink
-from ccpipe.sources.stored.parquet_tables import run_query
+from ccpipe.sources.stored.parquet_tables import tables
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import environment
 from tests.pages.test_command_lines import FENCE, PAGES, command_lines
@@ -164,11 +163,8 @@ async def test_queries_of_parquet_files_return_rows(tmp_path: Path) -> None:
     queries = [block for block in SQL if block.page == "docs/guide/query.md"]
     assert queries
     for block in queries:
-
-        def fetch(connection: duckdb.DuckDBPyConnection, text: str = block.text) -> list[Any]:
-            return connection.execute(text).fetchall()
-
-        [(_, node, value)] = run_query(tmp_path, fetch)
+        with tables(tmp_path) as connection:
+            [(_, node, value)] = connection.execute(block.text).fetchall()
         assert (node, value) == ("n1", 1.5)
 
 

@@ -9,17 +9,18 @@
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
-from ccpipe.errors import MissingExtra, MissingInputError
+from ccpipe.errors import DataError, MissingExtra, MissingInputError
 
 try:
     import duckdb
     import pytz as _  # noqa: F401 - DuckDB needs it for timestamps without requiring it
 except ImportError as missing:
     raise MissingExtra(missing.name or "duckdb", "query") from None
+
+TABLES = ("metrics", "events", "jobs", "samples")
 
 TRIES = 5
 """Number of attempts of a query if files are merged while it reads them."""
@@ -69,38 +70,69 @@ _REPLACED = """
     FROM parquet_kv_metadata({joined}) WHERE decode(key) = 'ccpipe.replaces'
 """
 
-Answer = TypeVar("Answer")
-
-
-def run_query(directory: Path, work: Callable[[duckdb.DuckDBPyConnection], Answer]) -> Answer:
-    """Call `work` with a connection that has the tables; again if files were removed meanwhile.
-
-    Raises MissingInputError without files.
-    """
-    for trial in range(TRIES):
-        try:
-            with tables(directory) as connection:
-                return work(connection)
-        except duckdb.IOException:
-            if trial == TRIES - 1:
-                raise
-    raise AssertionError  # the last attempt returns or raises
-
 
 @contextlib.contextmanager
 def tables(directory: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Yield a connection that has the tables, of the files that exist now."""
+    """Yield a connection that has the tables, of the files that exist now.
+
+    Raises MissingInputError without files, and DataError if one cannot be read.
+    """
     with duckdb.connect() as connection:
-        _make_tables(connection, directory)
+        _, unreadable = make_tables(connection, directory)
+        for path, reason in unreadable.items():
+            raise DataError(f"{path}: {reason}")
         yield connection
 
 
-def _make_tables(connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
+def make_tables(
+    connection: duckdb.DuckDBPyConnection, directory: Path
+) -> tuple[list[str], dict[str, str]]:
+    """Create the tables; return the files that they read, and those left out with the reasons.
+
+    A file is left out if it cannot be read. Raises MissingInputError without files, and DataError
+    if all are left out.
+    """
     files = {str(path) for path in directory.glob("cluster=*/date=*/*.parquet")}
     if not files:
         raise MissingInputError(f"{directory}: no Parquet files")
-    connection.execute(_SAMPLES.format(files=_list(without_replaced(connection, files))))
+    unreadable: dict[str, str] = {}
+    try:
+        readable = _create_views(connection, files)
+    except duckdb.Error:
+        unreadable = _unreadable(connection, files)
+        if not unreadable:
+            raise
+        if files == unreadable.keys():
+            path, reason = min(unreadable.items())
+            raise DataError(f"{path}: {reason}") from None
+        readable = _create_views(connection, files - unreadable.keys())
+    return readable, unreadable
+
+
+def restrict(connection: duckdb.DuckDBPyConnection, files: list[str]) -> None:
+    """Allow a connection to read these files and no others; its settings are final."""
+    connection.execute(f"SET allowed_paths = {_list(files)}")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def _create_views(connection: duckdb.DuckDBPyConnection, files: set[str]) -> list[str]:
+    kept = without_replaced(connection, files)
+    connection.execute(_SAMPLES.format(files=_list(kept)))
     connection.execute(_VIEWS)
+    return kept
+
+
+def _unreadable(connection: duckdb.DuckDBPyConnection, files: set[str]) -> dict[str, str]:
+    """Return the existing files that are no Parquet files or cannot be opened, with the reasons."""
+    reasons = {}
+    for path in sorted(files):
+        try:
+            connection.execute("SELECT * FROM read_parquet(?) LIMIT 0", [path])
+        except duckdb.Error as error:
+            if Path(path).exists():
+                reasons[path] = str(error).strip().splitlines()[0].replace(f" '{path}'", "")
+    return reasons
 
 
 def without_replaced(connection: duckdb.DuckDBPyConnection, files: set[str]) -> list[str]:

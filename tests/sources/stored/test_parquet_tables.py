@@ -1,15 +1,17 @@
 """The Parquet files of a directory as tables of DuckDB."""
 
+import re
 from pathlib import Path
+from unittest.mock import ANY
 
 import duckdb
 import pytest
 
-from ccpipe.errors import MissingInputError
+from ccpipe.errors import DataError, MissingInputError
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import Message, event, metric
 from ccpipe.sinks.parquet import ParquetSink
-from ccpipe.sources.stored.parquet_tables import TRIES, run_query, tables
+from ccpipe.sources.stored.parquet_tables import make_tables, restrict, tables
 
 NOON = 1_740_052_800 * 10**9
 TAGS = {"cluster": "fox", "hostname": "n1"}
@@ -42,28 +44,45 @@ async def test_metrics_events_and_jobs_are_tables(tmp_path: Path) -> None:
 
 
 def test_directory_without_files_is_missing_input(tmp_path: Path) -> None:
-    with pytest.raises(MissingInputError, match="no Parquet files"):
-        run_query(tmp_path, lambda _: None)
+    with pytest.raises(MissingInputError, match="no Parquet files"), tables(tmp_path):
+        pass
 
 
-async def test_query_is_repeated_if_files_were_removed(tmp_path: Path) -> None:
-    """A bridge may merge files at any time; a query that fails each time is an error in the end."""
+async def test_unreadable_file_is_left_out_and_named(tmp_path: Path) -> None:
+    """Its reason is returned; ``tables``, which must be complete, raises DataError with it."""
     await lake(tmp_path, metric("m", 1.0, time=NOON, tags=TAGS))
-    tried = 0
+    (good,) = tmp_path.glob("*/*/*.parquet")
+    bad = good.with_name("bad.parquet")
+    bad.write_bytes(b"no Parquet file")
+    with duckdb.connect() as connection:
+        assert make_tables(connection, tmp_path) == ([str(good)], {str(bad): ANY})
+        assert connection.execute("SELECT count(*) FROM metrics").fetchall() == [(1,)]
+    with pytest.raises(DataError, match=re.escape(str(bad))), tables(tmp_path):
+        pass
+    good.unlink()
+    with duckdb.connect() as connection, pytest.raises(DataError, match=re.escape(str(bad))):
+        make_tables(connection, tmp_path)
 
-    def work(connection: duckdb.DuckDBPyConnection) -> int:
-        nonlocal tried
-        tried += 1
-        if tried < TRIES:
-            raise duckdb.IOException("No such file")
-        return len(connection.execute("FROM samples").fetchall())
 
-    assert run_query(tmp_path, work) == 1
-    tried = -TRIES
-    with pytest.raises(duckdb.IOException):
-        run_query(tmp_path, work)
+async def test_restricted_connection_reads_its_files_only(tmp_path: Path) -> None:
+    """Nor can it write other files, or lift the restriction."""
+    await lake(tmp_path, metric("m", 1.0, time=NOON, tags=TAGS))
+    with duckdb.connect() as connection:
+        files, _ = make_tables(connection, tmp_path)
+        restrict(connection, files)
+        assert connection.execute("SELECT count(*) FROM metrics").fetchall() == [(1,)]
+        for statement in (
+            "FROM read_text('/etc/passwd')",
+            f"FROM read_text('{files[0]}/../../../../x')",
+            f"COPY metrics TO '{tmp_path}/x.csv'",
+            "ATTACH 'x.db'",
+            "SET enable_external_access = true",
+        ):
+            with pytest.raises(duckdb.Error, match=r"disabled by configuration|locked|while"):
+                connection.execute(statement)
 
 
 async def test_path_with_quotes_is_read(tmp_path: Path) -> None:
     directory = await lake(tmp_path / "it's", metric("m", 1.0, time=NOON, tags=TAGS))
-    assert run_query(directory, lambda connection: connection.execute("FROM samples").fetchall())
+    with tables(directory) as connection:
+        assert connection.execute("FROM samples").fetchall()

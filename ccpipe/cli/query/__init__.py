@@ -1,0 +1,1 @@
+"""``ccpipe query``: SQL over Parquet files."""

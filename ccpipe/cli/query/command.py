@@ -1,0 +1,66 @@
+"""``ccpipe query``: query the Parquet files with SQL."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from ccpipe.config import state_directory
+from ccpipe.errors import DataError, MissingInputError, UsageError
+from ccpipe.terminal import plural
+
+Output = Literal["table", "json", "csv", "parquet"]
+
+
+def query(
+    sql: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    /,
+    *,
+    dir_: Annotated[Path | None, Parameter(name="--dir")] = None,
+    unsafe: bool = False,
+    output: Annotated[Output, Parameter(name=["--output", "-o"])] = "table",
+) -> None:
+    """Query the Parquet files with SQL.
+
+    Works while bridges write the files. The SQL dialect is DuckDB's. Tables:
+    metrics (time, cluster, hostname, name, type, type_id, value, unit, tags),
+    events (kind, function, loglevel, text), jobs (cluster, job_id, start, stop,
+    state, user, nodes) and samples, which has all columns of every line.
+    Statements that write, or that read anything but these tables, are refused.
+
+    Examples:
+      ccpipe query 'select name, avg(value) from metrics group by name'
+      ccpipe query "select * from events where name = 'job'" -o json
+      ccpipe query 'select * from jobs' --dir /data/parquet -o parquet > jobs.parquet
+
+    Parameters
+    ----------
+    sql
+        One statement; - reads it from standard input.
+    dir_
+        Directory of the Parquet files; default: where `ccpipe up` writes them.
+    unsafe
+        Allow several statements of any kind, and access to other files and hosts.
+    output
+        table for people; json (one object per line), csv or parquet for programs.
+    """
+    if output == "parquet" and sys.stdout.isatty():
+        raise UsageError("-o parquet writes binary data: redirect standard output to a file")
+    from ccpipe.cli.query.run import QueryRun
+    from ccpipe.cli.query.writers import WRITERS
+
+    text = sys.stdin.read() if sql == "-" else sql
+    directory = (dir_ or state_directory() / "up" / "parquet").absolute()
+    run = QueryRun(directory, text, WRITERS[output](), is_unsafe=unsafe)
+    try:
+        unreadable = run.run()
+    except MissingInputError as error:
+        if dir_ is None:
+            hint = "`ccpipe up` writes one every minute; --dir selects another directory"
+            raise MissingInputError(f"{error} yet: {hint}") from None
+        raise
+    if unreadable:
+        raise DataError(
+            f"the result lacks the rows of {plural(len(unreadable), 'unreadable file')}"
+        )

@@ -5,23 +5,22 @@ import secrets
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import msgspec
-from cyclopts import Parameter
 
 from ccpipe.atomic_file import write_private
 from ccpipe.cli.console.options import ExitAfter, SiteOptions, seconds
+from ccpipe.cli.console.store import Store, open_store
 from ccpipe.config import read_secret, state_directory
 from ccpipe.errors import ConfigError, UsageError
 from ccpipe.process.signals import stop_signals
 from ccpipe.telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from ccpipe.config import DashboardOptions, Site
+    from ccpipe.config import DashboardOptions
     from ccpipe.dashboard.sign_in import SignIn
-    from ccpipe.history.interfaces import History
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +28,7 @@ log = logging.getLogger(__name__)
 async def dashboard(
     *,
     listen: str | None = None,
-    history: Annotated[str | None, Parameter(metavar="WHERE")] = None,
+    history: Store = None,
     token_file: Path | None = None,
     base_path: str | None = None,
     for_: ExitAfter = None,
@@ -67,7 +66,7 @@ async def dashboard(
     from ccpipe.live.feed import LiveFeed
 
     site = where.site(**_flags(listen, token_file, base_path))
-    store = _history(site, history)
+    store = open_store(site, history)
     sign_in, token = _sign_in(site.dashboard)
     telemetry = Telemetry()
     telemetry_server = telemetry.serve(site.telemetry.listen) if site.telemetry.listen else None
@@ -123,24 +122,6 @@ def _sign_in(options: "DashboardOptions") -> "tuple[SignIn, str]":
     path = _generated_token()
     token = read_secret("token", str(path))
     return SignIn(msgspec.structs.replace(options, token_file=str(path))), token
-
-
-def _history(site: "Site", where: str | None) -> "History | None":
-    """Open the store of the option, or of the configuration; None without either."""
-    from ccpipe.history.open import open_history
-    from ccpipe.live.feed import averaged_metrics
-
-    options = site.history
-    where = where or options.store
-    if not where:
-        return None
-    if "://" not in where and not Path(where).expanduser().exists():
-        log.warning(
-            "no directory %s: longer history will be available once a bridge has written to it",
-            where,
-        )
-    login = {"user": options.user, "password_file": options.password_file}
-    return open_history(where, averaged_metrics, **login)
 
 
 def _generated_token() -> Path:

@@ -1,5 +1,6 @@
 """Jobs over HTTP: searches of the index, and the report of one job."""
 
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ from aiohttp import web
 
 from ccpipe.config import state_directory
 from ccpipe.dashboard.access import Role, current_viewer, requires
-from ccpipe.errors import UsageError
+from ccpipe.errors import DeniedError, UsageError
 from ccpipe.history.index import FoundJobs
 from ccpipe.history.indexing import JobIndexer
 from ccpipe.history.interfaces import History
@@ -41,12 +42,15 @@ class JobsApi:
         clusters = [cluster] if cluster else []
         self.indexer = JobIndexer(path, history, clusters=clusters, live=self._known)
 
-    def add_to(self, app: web.Application) -> None:
-        app.router.add_post("/api/jobs", self.find)
-        app.router.add_post("/api/job-report", self.report)
-        app.cleanup_ctx.append(self._run)
+    def routes(self, prefix: str) -> list[web.RouteDef]:
+        """Return the routes below a path."""
+        return [
+            web.post(f"{prefix}/api/jobs", self.find),
+            web.post(f"{prefix}/api/job-report", self.report),
+        ]
 
-    async def _run(self, _: web.Application) -> AsyncIterator[None]:
+    async def run(self, _: web.Application) -> AsyncIterator[None]:
+        """Keep the index up to date, as a cleanup context of the application."""
         async with self.indexer:
             for job in self._known():
                 self.indexer.put(job)
@@ -72,10 +76,18 @@ class JobsApi:
     async def report(self, request: web.Request) -> web.Response:
         """Answer a ``JobKey`` with the ``UsageReport`` of the job."""
         asked = await _read(request, JobKey)
-        job = await self.indexer.get(RunKey(asked.cluster, asked.job, asked.start * SECOND))
+        job = await self.job(RunKey(asked.cluster, asked.job, asked.start * SECOND))
         if job is None or not current_viewer().may_see(job):
             raise UsageError(f"no event of job {asked.job} has been received")
         return _json(await self.indexer.report(job))
+
+    async def job(self, key: RunKey) -> Job | None:
+        """Return a run of a job: live, indexed, or of the store, if that has events."""
+        job = self._live.jobs.get(key) or await self.indexer.get(key)
+        if job is None and self.indexer.history is not None:
+            with contextlib.suppress(UsageError, DeniedError):  # it has metrics only, or fewer
+                job = await self.indexer.history.job(key)
+        return job
 
 
 def _index_path(cluster: str) -> Path:

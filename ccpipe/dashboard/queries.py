@@ -86,25 +86,17 @@ def read_query(body: bytes) -> StoreQuery:
     return query
 
 
-async def find_job(feed: LiveFeed, history: History, query: StoreQuery) -> Job | None:
-    """Return the job of a query, live or stored; None for a query of nodes.
-
-    Raises UsageError for an unknown job.
-    """
+def job_key(query: StoreQuery) -> RunKey | None:
+    """Return the run of a job that a query is about; None for a query of nodes."""
     if isinstance(query, HistoryQuery):
         return None
-    key = RunKey(query.cluster, query.job, query.begin * SECOND)
-    with _store_errors():
-        job = feed.state.jobs.jobs.get(key) or await history.job(key)
-    if job is None:
-        raise UsageError(UNKNOWN_JOB)
-    return job
+    return RunKey(query.cluster, query.job, query.begin * SECOND)
 
 
 def check_access(viewer: Viewer, feed: LiveFeed, query: StoreQuery, job: Job | None) -> None:
     """Raise AccessError, or UsageError as for an unknown job, if the viewer may not see an answer.
 
-    `job` is the job of the query.
+    `job` is the job of the query, None if it is unknown.
     """
     if isinstance(query, HistoryQuery):
         viewer.check_history(
@@ -124,7 +116,7 @@ async def answer(feed: LiveFeed, history: History, query: StoreQuery, job: Job |
     with _store_errors():
         if isinstance(query, HistoryQuery):
             return await _of_nodes(history, query, known)
-        assert job is not None, "find_job() returns the job of such a query"
+        assert job is not None, "check_access() refuses a query of an unknown job"
         if isinstance(query, JobStatisticsQuery):
             return frame(await _statistics(history, job, known))
         return await _of_job(history, query, job, known)

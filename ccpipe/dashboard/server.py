@@ -23,8 +23,9 @@ from ccpipe.dashboard.access import (
     role_required_by,
     set_viewer,
 )  # fmt: skip
+from ccpipe.dashboard.jobs_api import JobsApi
 from ccpipe.dashboard.nodes_api import SilentNodes
-from ccpipe.dashboard.queries import answer, check_access, find_job, read_query
+from ccpipe.dashboard.queries import answer, check_access, job_key, read_query
 from ccpipe.dashboard.sign_in import SESSION_SECONDS, SignIn, is_loopback, read_address
 from ccpipe.dashboard.views import view_of
 from ccpipe.errors import ConfigError, MissingExtra, UnavailableError, UsageError, system_reason
@@ -125,6 +126,7 @@ class DashboardServer:
             )
         self.feed = feed
         self.history = history
+        self.jobs = JobsApi(feed, history)
         self.silent_nodes = SilentNodes(feed, silent_nodes)
         self._files = page_files()
         self._pages: set[web.WebSocketResponse] = set()
@@ -161,6 +163,7 @@ class DashboardServer:
     def application(self) -> web.Application:
         """Return what is served; a handler without a rule is refused."""
         app = web.Application(middlewares=[self._guard], client_max_size=MAX_QUERY)
+        app.cleanup_ctx.append(self.jobs.run)
         base = self.sign_in.options.base_path
         if base:
             app.router.add_get(base, self._to_page)
@@ -173,6 +176,7 @@ class DashboardServer:
                     web.get(f"{prefix}/api/live", self._live),
                     web.post(f"{prefix}/api/history", self._history),
                     web.post(f"{prefix}/api/nodes/acknowledge", self.silent_nodes.acknowledge),
+                    *self.jobs.routes(prefix),
                     web.get(f"{prefix}/{{path:.*}}", self._file),
                 ]
             )
@@ -285,7 +289,8 @@ class DashboardServer:
             raise UsageError("no store to read history from: start with --history")
         query = read_query(await request.read())
         self.limits.keep(peer_of(request))  # the query limits its time
-        job = await find_job(self.feed, self.history, query)
+        key = job_key(query)
+        job = await self.jobs.job(key) if key is not None else None
         check_access(current_viewer(), self.feed, query, job)
         return web.Response(body=await answer(self.feed, self.history, query, job))
 

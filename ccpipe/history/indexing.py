@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Self, TypeVar
 
-from ccpipe.errors import UnavailableError, UsageError
+from ccpipe.errors import DeniedError, UnavailableError, UsageError
 from ccpipe.history.index import BrokenIndexError, FoundJobs, JobIndex
 from ccpipe.history.interfaces import History
 from ccpipe.history.job_search import JobSearch
@@ -110,7 +110,10 @@ class JobIndexer:
     async def _fetch(self, history: History, job: Job) -> UsageReport:
         if self._units is None:
             self._units = await asyncio.to_thread(units)
-        return await fetch_report(history, job, self._units)
+        try:
+            return await fetch_report(history, job, self._units)
+        except DeniedError as error:  # our credentials, not those of a viewer
+            raise UnavailableError(str(error)) from None
 
     async def _call(self, function: Callable[[JobIndex], T]) -> T:
         """Call a method of the index in a thread; replace the index if it is broken."""
@@ -160,7 +163,7 @@ class JobIndexer:
                 except UsageError as error:  # a store of metrics only, or too many jobs
                     log.debug("jobs of %s: %s", cluster, error)
                     span /= 4
-                except UnavailableError as error:
+                except (UnavailableError, DeniedError) as error:
                     log.warning("jobs of %s are not read: %s", cluster, error)
                     await asyncio.sleep(RETRY_SECONDS)
                 else:

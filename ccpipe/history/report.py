@@ -70,7 +70,7 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
 def report_query(job: Job, now: float) -> MetricQuery:
     """Return the query for the statistics that `report` needs; `now` ends a job that runs."""
     start, stop = time_range(job, now)
-    owned = {node.hostname: node.hwthreads for node in job.nodes if node.hwthreads}
+    own = job.nodes if is_shared(job) else ()
     return MetricQuery(
         cluster=job.cluster,
         nodes=[node.hostname for node in job.nodes],
@@ -78,7 +78,8 @@ def report_query(job: Job, now: float) -> MetricQuery:
         stop=max(stop, start + 1),
         metrics=list(dict.fromkeys((*SHOWN, *NEEDED))),
         has_parts=True,
-        hwthreads=owned if is_shared(job) else {},
+        hwthreads={node.hostname: node.hwthreads for node in own if node.hwthreads},
+        accelerators={node.hostname: node.accelerators for node in own if node.accelerators},
     )
 
 

@@ -170,13 +170,15 @@ BAD_TOKENS = {
 }
 
 
-@pytest.mark.parametrize("path", ["api/about", "api/live", "api/history"])
+@pytest.mark.parametrize(
+    "path", ["api/about", "api/live", "api/history", "api/jobs", "api/job-report"]
+)
 @pytest.mark.parametrize("token", BAD_TOKENS)
 async def test_request_without_valid_token_is_refused(
     guarded: Guarded, token: str, path: str
 ) -> None:
     """With status 401, whatever it asks."""
-    method = "POST" if path == "api/history" else "GET"
+    method = "POST" if path in POSTED else "GET"
     check(*(await _with(guarded, path, method, 401, headers=BAD_TOKENS[token])))
 
 
@@ -280,13 +282,15 @@ IMITATED = (
 )
 
 
-@pytest.mark.parametrize("path", ["", "health", "api/about", "api/live", "api/history"])
+@pytest.mark.parametrize(
+    "path", ["", "health", "api/about", "api/live", "api/history", "api/jobs", "api/job-report"]
+)
 @pytest.mark.parametrize("headers", IMITATED, ids=str)
 async def test_proxy_header_of_other_client_is_refused(
     guarded: Guarded, headers: dict[str, str], path: str
 ) -> None:
     """Whatever it requests."""
-    method = "POST" if path == "api/history" else "GET"
+    method = "POST" if path in POSTED else "GET"
     check(*(await _with(guarded, path, method, 403, headers=headers)))
 
 
@@ -345,6 +349,9 @@ async def test_role_follows_from_user_and_groups(
     status, text = await guarded.answer("api/about", headers=headers, peer=PROXY)
     assert status == 200
     assert json.loads(text).items() >= {"user": user, "role": role}.items()
+
+
+POSTED = ("api/history", "api/jobs", "api/job-report")
 
 
 def _query(view: str, **more: object) -> str:

@@ -1,20 +1,27 @@
 """Jobs over HTTP, from a running dashboard."""
 
 import json
+import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from ccpipe.config import DashboardOptions
+from ccpipe.dashboard.server import DashboardServer
+from ccpipe.dashboard.sign_in import SignIn
 from tests.conftest import eventually
 from tests.dashboard.conftest import Served
+
+START = int(time.time()) - 3600
 
 
 @pytest.fixture
 async def client(live: Served) -> AsyncIterator[aiohttp.ClientSession]:
     payload = json.dumps({
-        "jobId": 7, "cluster": "fox.test", "user": "anna", "startTime": 1_740_000_000,
+        "jobId": 7, "cluster": "fox.test", "user": "anna", "startTime": START,
         "resources": [{"hostname": "n1"}], "metaData": {"exitStatus": "0"},
     })  # fmt: skip
     await live.say("events.job", f"job,function=start_job event={json.dumps(payload)}")
@@ -48,13 +55,48 @@ async def test_bad_searches_are_refused(client: aiohttp.ClientSession, body: Any
     assert text.strip()
 
 
-async def test_report_needs_known_job_and_store(client: aiohttp.ClientSession) -> None:
-    key = {"cluster": "fox.test", "job": 8, "start": 1_740_000_000}
-    assert await post(client, "/api/job-report", key) == (
+async def test_report_is_computed_from_store(client: aiohttp.ClientSession) -> None:
+    """Which has nothing of this job; an unknown one is an error."""
+    key = {"cluster": "fox.test", "job": 7, "start": START}
+    status, text = await post(client, "/api/job-report", key)
+    assert status == 200, text
+    found = json.loads(text)
+    assert found["seconds"] >= 3600
+    assert [finding["text"] for finding in found["findings"]] == [
+        "No metrics are stored for 1 of 1 node: n1."
+    ]
+    assert await post(client, "/api/job-report", {**key, "job": 8}) == (
         400, "no event of job 8 has been received\n",
     )  # fmt: skip
-    status, text = await post(client, "/api/job-report", {**key, "job": 7})
-    assert (status, text) == (
-        400, "no store of metrics is configured, from which a report is computed\n",
-    )  # fmt: skip
     assert (await post(client, "/api/job-report", {**key, "start": 10**30}))[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("token", "search", "total"),
+    [
+        ("a-token-of-anna", {}, 1), ("a-token-of-anna", {"user": ["anna", "bo"]}, 1),
+        ("a-token-of-bodo", {}, 0), ("a-token-of-bodo", {"user": ["anna"]}, 0),
+        ("a-token-of-helen", {}, 1),
+    ],
+)  # fmt: skip
+async def test_user_sees_own_jobs_only(
+    client: aiohttp.ClientSession, live: Served, tmp_path: Path, token: str,
+    search: dict[str, Any], total: int,
+) -> None:  # fmt: skip
+    """In searches, whatever he asks for, and in reports."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text(
+        "a-token-of-anna user anna\na-token-of-bodo user bodo\na-token-of-helen support helen\n"
+    )
+    tokens.chmod(0o600)
+    sign_in = SignIn(DashboardOptions(listen="127.0.0.1:0", token_file=str(tokens)))
+    async with DashboardServer(live.feed, sign_in=sign_in) as server:
+        headers = {"Authorization": f"Bearer {token}"}
+        async with aiohttp.ClientSession(server.url, headers=headers) as session:
+            status, text = await post(session, "/api/jobs", search)
+            assert (status, json.loads(text)["total"]) == (200, total)
+            key = {"cluster": "fox.test", "job": 7, "start": START}
+            status, text = await post(session, "/api/job-report", key)
+            assert status == 400
+            assert ("no event of job 7" in text) == (total == 0)
+        assert (await post(client, f"{server.url}api/jobs", {}))[0] == 401

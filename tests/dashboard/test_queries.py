@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 
 from ccpipe.config import Bus, Site
+from ccpipe.dashboard.access import EVERYTHING
+from ccpipe.dashboard.jobs_api import JobsApi
 from ccpipe.dashboard.queries import (
     HistoryQuery,
     JobHistoryQuery,
     JobStatisticsQuery,
     StoreQuery,
     answer,
-    find_job,
+    check_access,
+    job_key,
     read_query,
 )
 from ccpipe.errors import UsageError
@@ -60,7 +63,11 @@ def lines(nodes: Sequence[str], start: int, end: int) -> list[str]:
 async def ask(
     feed: LiveFeed, history: History, query: StoreQuery
 ) -> tuple[dict[str, Any], list[float]]:
-    job = await find_job(feed, history, query)
+    """Return the answer as the server gives it to an administrator."""
+    jobs, key = JobsApi(feed, history), job_key(query)
+    async with jobs.indexer:
+        job = await jobs.job(key) if key is not None else None
+    check_access(EVERYTHING, feed, query, job)
     return read(await answer(feed, history, query, job))
 
 

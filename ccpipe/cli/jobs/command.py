@@ -1,9 +1,10 @@
 """``ccpipe jobs``: the jobs of a user, and the report of one job."""
 
+import contextlib
 import os
 import pwd
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -17,18 +18,27 @@ from ccpipe.cli.console.options import (
     expand_nodes,
     point_in_time,
 )
-from ccpipe.errors import MissingInputError, UsageError, invalid_choice
+from ccpipe.cli.console.store import Store, open_store
+from ccpipe.errors import (
+    DeniedError,
+    MissingInputError,
+    UnavailableError,
+    UsageError,
+    invalid_choice,
+)
 from ccpipe.terminal import note, plural
 
 if TYPE_CHECKING:  # they take their time, and --help needs none of them
+    from ccpipe.config import Site
     from ccpipe.history.index import JobIndex
     from ccpipe.history.interfaces import History
     from ccpipe.history.job_search import JobSearch
-    from ccpipe.jobs import Job
 
 SECOND = 10**9
 DEFAULT_SINCE = "7d"
 PAGE = 1000
+REPORT_SECONDS = 30 * 86400.0
+"""How far back a store is searched for the job of a report."""
 
 Texts = tuple[str, ...]
 Sort = Literal[
@@ -52,17 +62,19 @@ async def jobs(
     sort: Sort | None = None,
     count: Count = None,
     output: Annotated[Literal["table", "json", "csv"], Parameter(alias="-o")] = "table",
+    history: Store = None,
     where: SiteOptions = SiteOptions(),
 ) -> None:
     """List jobs, or show the report of one job.
 
     Lists your own jobs that run, and those that ended within the last seven
-    days. Jobs are read from the events that the cluster's stream stores.
+    days. Jobs are read from the events that the cluster's stream stores, and from
+    the store of --history, if there is one, which the report needs.
 
     Examples:
       ccpipe jobs
       ccpipe jobs --all --since 2d --state failed --state timeout -o csv
-      ccpipe jobs 4711
+      ccpipe jobs 4711 --history /data/metrics
 
     Parameters
     ----------
@@ -88,13 +100,17 @@ async def jobs(
         Show at most this many jobs.
     output
         table for people; json (one object per line) or csv for programs.
+    history
+        The store that a bridge fills: a directory of Parquet files, http://… of
+        VictoriaMetrics or Prometheus, or postgresql://…; default: history.store of
+        the configuration.
     """
     options = {"--user": user, "--all": all_, "--running": running, "--since": since,
                "--until": until, "--state": state, "--partition": partition, "--node": node,
                "--sort": sort, "--count": count}  # fmt: skip
     if job is not None:
         _refuse(options, output)
-        await _show(job, output, where)
+        await _show(job, output, where.site(), history)
         return
     if user and all_:
         raise UsageError("--user and --all exclude each other")
@@ -114,7 +130,7 @@ async def jobs(
         sort=sort or "stop",
         descending=sort not in ("user", "project", "partition", "name", "state"),
     )
-    await _list(search, count, output, where)
+    await _list(search, count, output, where.site(), history)
 
 
 def _states(texts: Sequence[str]) -> list[str]:
@@ -137,12 +153,13 @@ def _refuse(options: Mapping[str, Any], output: str) -> None:
         raise UsageError("the report of a job is printed as table or json, not csv")
 
 
-async def _list(search: "JobSearch", count: int | None, output: str, where: SiteOptions) -> None:
+async def _list(
+    search: "JobSearch", count: int | None, output: str, site: "Site", where: str | None
+) -> None:
     from ccpipe.cli.jobs.listing import WRITERS
 
-    index, history = await _read(where)
-    if history is not None:
-        await history.close()
+    async with _opened(site, where) as history:
+        index = await _read(site, history, search.since or 0.0, search.until or time.time())
     total = index.find(search).total
     rows = _rows(index, search, total if count is None else min(count, total))
     WRITERS[output](rows)
@@ -162,45 +179,64 @@ def _rows(index: "JobIndex", search: "JobSearch", count: int) -> Iterator[Mappin
         yield from index.find(page, now).jobs
 
 
-async def _show(number: int, output: str, where: SiteOptions) -> None:
+async def _show(number: int, output: str, site: "Site", where: str | None) -> None:
     from ccpipe.cli.jobs.report_text import write_report, write_report_json
     from ccpipe.history.job_search import JobSearch
     from ccpipe.history.report import fetch_report
     from ccpipe.jobs import RunKey
     from ccpipe.node.sampling.collector import units
 
-    index, history = await _read(where)
-    runs = index.find(JobSearch(job=[number])).jobs
-    if not runs:
-        raise MissingInputError(f"job {number}: no event of its start is stored")
+    async with _opened(site, where) as history:
+        now = time.time()
+        index = await _read(site, history, now - REPORT_SECONDS, now)
+        runs = index.find(JobSearch(job=[number])).jobs
+        if not runs:
+            raise MissingInputError(f"job {number}: no event of its start is stored")
+        run = runs[0]
+        job = index.get(RunKey(run["cluster"], number, run["start"] * SECOND))
+        assert job is not None
+        report = await fetch_report(history, job, units()) if history is not None else None
     if len(runs) > 1:
         note(f"job {number} ran {len(runs)} times: this is the latest run")
-    run = runs[0]
-    job = index.get(RunKey(run["cluster"], number, run["start"] * SECOND))
-    assert job is not None
-    report = None
-    if history is not None:
-        try:
-            report = await fetch_report(history, job, units())
-        finally:
-            await history.close()
     if output == "json":
         write_report_json(run, job, report)
     else:
         write_report(job, report)
     if report is None:
-        note("usage and energy are unknown: no store of metrics is configured")
+        note("usage and energy are unknown: no store of metrics is configured (--history)")
 
 
-async def _read(where: SiteOptions) -> "tuple[JobIndex, History | None]":
-    """Return an index in memory of the jobs that are known, and the store of metrics."""
+@contextlib.asynccontextmanager
+async def _opened(site: "Site", where: str | None) -> "AsyncIterator[History | None]":
+    store = open_store(site, where)
+    try:
+        yield store
+    finally:
+        if store is not None:
+            await store.close()
+
+
+async def _read(site: "Site", history: "History | None", start: float, stop: float) -> "JobIndex":
+    """Return an index in memory of the jobs of the stream, and of a time in the store.
+
+    A broker that cannot be reached is reported, and an error only without a store of jobs.
+    """
     from ccpipe.cli.jobs.read import stored_jobs
     from ccpipe.history.index import JobIndex
 
-    found: Sequence[Job] = await stored_jobs(where.site())
     index = JobIndex()
-    index.put(found)
-    return index, None
+    has_jobs = False
+    if history is not None:
+        with contextlib.suppress(UsageError):  # a store of metrics only, or too many jobs
+            index.put(await history.jobs(site.cluster, start, stop))
+            has_jobs = True
+    try:
+        index.put(await stored_jobs(site))
+    except (UnavailableError, DeniedError) as error:
+        if not has_jobs:
+            raise
+        note(f"jobs are from the store only: {error}", "yellow")
+    return index
 
 
 def _own_name() -> str:

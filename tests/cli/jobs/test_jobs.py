@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.history.interfaces import MetricStatistics
 from ccpipe.history.report import report
 from ccpipe.jobs import Job, JobNode, message
+from ccpipe.message import metric
+from ccpipe.sinks.parquet import ParquetSink
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import Ended, ccpipe, finished, on_terminal
 
@@ -163,3 +166,32 @@ def test_report_is_written_as_by_seff(capsys: pytest.CaptureFixture[str]) -> Non
     assert "  METRIC      MINIMUM      MEAN   MAXIMUM\n" in out
     assert "  mem_used   59.6 GiB  59.6 GiB  59.6 GiB\n" in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.fixture
+async def parquet(tmp_path: Path) -> Path:
+    """Files with the events of these jobs, and the power and CPU use of job 2 for an hour."""
+    ended = JOBS[1]
+    tags = {"cluster": "fox.test", "hostname": "n1", "type": "node"}
+    values = {"cpu_used": 800.0, "num_cpus": 16.0, "cpu_power": 120.0}
+    lines = [message("start_job", each) for each in JOBS] + [message("stop_job", ended)]
+    for time_ in range(ended.start, ended.end, 60 * SECOND):
+        lines += [metric(name, value, time=time_, tags=tags) for name, value in values.items()]
+    async with ParquetSink(dir=str(tmp_path / "parquet")) as sink:
+        await sink.write(to_lines(lines))
+    return tmp_path / "parquet"
+
+
+def test_jobs_reads_store_without_broker(parquet: Path) -> None:
+    """Jobs and their reports: 120 W for an hour are 0.12 kWh."""
+    where = ("--history", parquet, "--server", "nats://127.0.0.1:1", "--cluster", "fox.test")
+    done = ccpipe("jobs", 2, *where)
+    assert done.code == 0, done.err
+    assert "jobs are from the store only: no NATS server answers" in done.err
+    assert "  CPU        50.0 %: 8.0 of 16 hardware threads on average\n" in done.out
+    assert "  energy     0.12 kWh (4.32e+05 J) of 1 node, mean 120 W\n" in done.out
+    found = json.loads(ccpipe("jobs", 2, "-o", "json", *where).out)
+    assert found["report"]["energy"]["joules"] == 432000
+    assert found["report"]["cpu"] == {"used": 8, "allocated": 16, "nodes": 1}
+    done = ccpipe("jobs", "--all", "-o", "json", *where)
+    assert [json.loads(line)["job"] for line in done.out.splitlines()] == [3, 1, 5, 2]

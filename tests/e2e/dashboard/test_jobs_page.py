@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from ccpipe.message import Message, event
+from ccpipe.formats.lineprotocol import to_lines
+from ccpipe.message import Message, event, metric
+from ccpipe.sinks.parquet import ParquetSink
 from tests.dashboard.browser import Page
 from tests.dashboard.conftest import Served
 from tests.e2e.dashboard.test_page import go, publish
@@ -151,3 +153,26 @@ async def test_jobs_page_shows_error_of_search(listed: Served, page: Page) -> No
     """A column that does not exist comes from an address that was changed by hand."""
     await go(page, listed, "#/jobs?sort=usre")
     await page.until(SHOWN, lambda text: "did you mean 'user'" in text)
+
+
+async def test_job_page_shows_report(live: Served, page: Page) -> None:
+    """Two hardware threads of eight for an hour at 360 W, until the time limit."""
+    begin = int(time.time()) - 7200
+    tags = {"cluster": "fox.test", "hostname": "n1", "type": "node"}
+    values = {"cpu_used": 200.0, "num_cpus": 8.0, "cpu_power": 360.0}
+    lines = [
+        metric(name, value, time=(begin + second) * SECOND, tags=tags)
+        for second in range(0, 3600, 60)
+        for name, value in values.items()
+    ]
+    async with ParquetSink(dir=str(live.parquet)) as sink:
+        await sink.write(to_lines(lines))
+    await publish(live, [started(5, begin), stopped(5, begin + 3600, "timeout", begin)])
+    await go(page, live, f"#/job/fox.test/5/{begin}")
+    report = "[...document.querySelectorAll('.card')].find(c => c.innerText.startsWith('Report'))"
+    text = await page.until(f"{report}?.innerText")
+    assert "25 %" in text
+    assert "360 Wh" in text
+    assert "Reached its time limit, and was ended after 1:00:00." in text
+    assert "Used 25 % of its processors: 2.0 of 8 hardware threads on average." in text
+    assert page.problems == []

@@ -58,7 +58,7 @@ async def test_page_shows_user_own_jobs_below_path(below: DashboardServer, page:
     await page.js("[...document.querySelectorAll('#status a')].at(-1).click()")
     await page.until("document.querySelector('main').innerText.includes('alice-job')")
     assert await page.js("location.hash") == "#/jobs/mine"
-    assert await page.js("document.querySelector('main input').value") == "alice"
+    assert await page.js("document.querySelector('input[name=user]').value") == "alice"
     shown = await page.js("[...document.querySelectorAll('nav a')].map((a) => a.checkVisibility())")
     assert shown.count(False) == 1
     await page.js("location.hash = '#/pipe'")

@@ -4,6 +4,7 @@ import { Chart, Columns } from "../chart.js";
 import { card, fill, h, nodeLink, say } from "../dom.js";
 import { fetchHistory, StatisticsTable, TimeRange, trimmed } from "../history.js";
 import { BAND, energyOf, JobColumns, joined, statisticsOf } from "../jobdata.js";
+import { fetchReport, reportCard } from "../report.js";
 import { Roofline } from "../roofline.js";
 import { count, dateTime, duration, format } from "../units.js";
 
@@ -177,6 +178,7 @@ export class JobPage {
       if (!this.job) this.describe(job);
       this.summary = statistics.length ? { statistics, energy } : null;
       if (this.summary) this.showSummary(statistics, energy, known, "of all stored values of the job");
+      fetchReport(this.key).then((report) => fill(this.report, reportCard(report)), () => fill(this.report));
     } catch (error) {
       if (this.job) say(this.note, error.message);
       else this.empty(`${error.message}. `);

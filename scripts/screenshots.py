@@ -106,6 +106,7 @@ async def shoot(page: Page, url: str, cluster: MadeCluster, images: Path) -> Non
     job = max(cluster.jobs, key=lambda each: len(each.nodes))
     pages = {
         "dashboard": "#/",
+        "dashboard-nodes": "#/nodes//rack/map",
         "dashboard-node": f"#/node/{cluster.name}/{quote(gpu or node)}",
         "dashboard-job": f"#/job/{cluster.name}/{job.id}/{job.start}",
         "dashboard-pipe": "#/pipe",

@@ -321,7 +321,8 @@ class NodePage(RowsView[NodeQuery]):
             if slots != self.slots or self.first:
                 self.slots, self.last = slots, 0.0
                 header["series"] = [(metric, part) for metric, part, _ in series]
-                header["known"] = self.known(node.cells)
+                # a node that sends nothing may have stored metrics of any name
+                header["known"] = self.known(node.cells or self.state.nodes.known)
         if self._has_changed("jobs"):
             header["jobs"] = [summary(job) for job in jobs[:MAX_JOBS]]
         header["facts"] = facts(self.state, node, self.viewer)

@@ -202,13 +202,14 @@ async def test_node_that_sends_nothing_has_its_history(rack: Served, page: Page)
     """From the files, with charts of the series in them."""
     async with ParquetSink(dir=str(rack.parquet)) as sink:
         for second in range(600, 3000, 60):
-            await sink.write(to_lines(values("r9", age=second, cpu_load=4.0)))
+            await sink.write(to_lines(values("r9", age=second, mem_used=4e6)))
     await go(page, rack, f"#/node/{CLUSTER}/r9")
     await page.until("document.body.innerText", lambda text: "has sent no metrics" in text)
     await page.js("[...document.querySelectorAll('.spans button')][1].click()")
-    await page.until("document.querySelector('.chart .now')?.textContent", lambda text: text)
+    await page.until("!!document.querySelector('.chart .name')")
     names = "[...document.querySelectorAll('.chart .name')].map(n => n.textContent).join()"
-    await shows(page, names, "cpu_load,cpu_load")  # in the summary, and in its section
+    await shows(page, names, "mem_used,mem_used")  # in the summary, and in its section
+    assert await page.js("document.querySelector('.chart').title") == "memory used by programs"
     assert page.problems == []
 
 

@@ -16,6 +16,7 @@ from ccpipe.accounting.files import FileBlock, Files, default_files, read_record
 from ccpipe.cli.acct import qacct
 from ccpipe.cli.acct.table import (
     NOT_FOUND,
+    PERCENTILE,
     ROWS,
     SECOND,
     Index,
@@ -25,6 +26,7 @@ from ccpipe.cli.acct.table import (
     TableOptions,
     TimeLimits,
     clean,
+    format_elapsed,
     local_time,
 )
 from ccpipe.cli.console.options import NODES, Since, Until, expand_patterns, refuse_options
@@ -414,16 +416,13 @@ def _record(found: Accounting) -> Row:
     }
 
 
-_EXACT = {"UTIME", "STIME", "CPU", "MEMORY", "IO", "IOW"}
-"""Columns with as many decimals as in qacct."""
+_TIMES = {"WALLCLOCK", "WAIT", "UTIME", "STIME", "CPU", "IOW"}
 
 
 def _number(head: str, value: Any) -> str:
-    if head == "WALLCLOCK":
-        return f"{value:.0f}"
-    if isinstance(value, float):
-        return f"{value:.3f}" if head in _EXACT else f"{value:.1f}"
-    return str(value)
+    if PERCENTILE.sub("", head) in _TIMES:
+        return format_elapsed(value)
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
 LAYOUT = TableLayout(

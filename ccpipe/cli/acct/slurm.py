@@ -28,6 +28,7 @@ from ccpipe.cli.acct.table import (
     TableLayout,
     TableOptions,
     TimeLimits,
+    format_elapsed,
     local_time,
 )
 from ccpipe.cli.console.options import NODES, expand_patterns, refuse_options
@@ -335,16 +336,8 @@ def share(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
 
 
-def elapsed_text(seconds: float) -> str:
-    """Format seconds as ``[DD-]HH:MM:SS``."""
-    minutes, second = divmod(round(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    days, hour = divmod(hours, 24)
-    return f"{days}-" * bool(days) + f"{hour:02}:{minute:02}:{second:02}"
-
-
 def _number(head: str, value: Any) -> str:
-    return elapsed_text(value) if PERCENTILE.sub("", head) in _TIMES else f"{value:.15g}"
+    return format_elapsed(value) if PERCENTILE.sub("", head) in _TIMES else f"{value:.15g}"
 
 
 _TIMES = {"ElapsedRaw", "CPUTimeRAW", "UserCPU", "SystemCPU", "TotalCPU", "GPUTime", "Wait"}

@@ -21,6 +21,10 @@ Output = Annotated[TableOrJson, Parameter(alias="-o", help="Output format.")]
 Format = Literal["line", "json", "csv"]
 
 
+MIN_WIDTH = 8
+"""A column of text is not cut to less than this to fit the terminal."""
+
+
 def print_json(value: Any) -> None:
     import msgspec
 
@@ -54,6 +58,26 @@ def table(
             lines.append(paint(line, "bold") if number == 0 else line)
             start = " " * indent
     return lines
+
+
+def fit(widths: Sequence[int], is_number: Sequence[bool], room: int) -> list[int]:
+    """Return the widths of the columns that fit a line of `room` characters, two apart.
+
+    Long texts are cut, to MIN_WIDTH at the least; if that is not enough, the last columns go.
+    Numbers are never cut.
+    """
+    for count in range(len(widths), 0, -1):
+        kept = list(zip(widths[:count], is_number, strict=False))
+        for limit in range(min(max(widths), room), MIN_WIDTH - 1, -1):
+            cut = [width if number else min(width, limit) for width, number in kept]
+            if sum(cut) + 2 * (count - 1) <= room:
+                return cut
+    return list(widths[:1])
+
+
+def cut(text: str, width: int) -> str:
+    """Cut a text to a width; an ellipsis marks the end."""
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def fold(text: str, room: int) -> list[str]:

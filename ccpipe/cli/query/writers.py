@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
+from ccpipe.cli.console.output import cut, fit
 from ccpipe.errors import MissingExtra, UsageError
 from ccpipe.terminal import data_for_stdout, note, open_stdout, paint, plural, printable
 
@@ -22,9 +23,6 @@ try:
     import pyarrow.parquet as pq
 except ImportError:
     raise MissingExtra("pyarrow", "query") from None
-
-MIN_WIDTH = 8
-"""A column of text is not cut to less than this to fit the terminal."""
 
 _SIGNED = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _INTEGERS = (*_SIGNED, *(f"U{name}" for name in _SIGNED))
@@ -169,7 +167,7 @@ class TableWriter(Writer):
         cells = []
         for cell, width, is_number in zip(row, self._widths, self._is_number, strict=False):
             if self._is_cut and len(cell) > width and not is_number:
-                cells.append(f"{cell[: width - 1]}…")
+                cells.append(cut(cell, width))
             else:
                 cells.append(cell.rjust(width) if is_number else cell.ljust(width))
         return "  ".join(cells).rstrip() + "\n"
@@ -181,21 +179,6 @@ WRITERS: dict[str, type[Writer]] = {
     "csv": CsvWriter,
     "parquet": ParquetWriter,
 }
-
-
-def fit(widths: Sequence[int], is_number: Sequence[bool], room: int) -> list[int]:
-    """Return the widths of the columns that fit a line of `room` characters, two apart.
-
-    Long texts are cut, to MIN_WIDTH at the least; if that is not enough, the last columns go.
-    Numbers are never cut.
-    """
-    for count in range(len(widths), 0, -1):
-        kept = list(zip(widths[:count], is_number, strict=False))
-        for limit in range(min(max(widths), room), MIN_WIDTH - 1, -1):
-            cut = [width if number else min(width, limit) for width, number in kept]
-            if sum(cut) + 2 * (count - 1) <= room:
-                return cut
-    return list(widths[:1])
 
 
 class _Output:

@@ -6,6 +6,7 @@ import pytest
 
 from ccpipe.formats.gridengine import read
 from tests.cli.acct.acct_command import Acct, rows
+from tests.cli.command import ccpipe, on_terminal
 from tests.paths import TEST_DATA
 
 DATA = TEST_DATA / "gridengine"
@@ -36,6 +37,29 @@ def test_table_aligns_numbers_and_shows_percentages(acct: Acct) -> None:
     assert anna.split()[:4] == ["anna", "7", "4", "25.0%"]
     assert ben.split()[-1] == "-"
     assert shown.out.count("25.0%") == 1
+
+
+def test_table_shows_times_as_slurm_does(acct: Acct, tmp_path: Path) -> None:
+    """Hours, minutes and seconds, after days if there are any; CSV has seconds."""
+    line = CLASSIC.read_bytes().splitlines()[-1].split(b":")
+    line[13] = str(17_119 + 86_400).encode()
+    file = tmp_path / "accounting"
+    file.write_bytes(b":".join(line) + b"\n")
+    heads, row = acct("gridengine", file, "--by", "user").out.splitlines()
+    assert row[heads.index("WALLCLOCK") :].startswith("1-04:45:19")
+    (exact,) = rows(acct("gridengine", file, "--by", "user", "-o", "json"))
+    assert exact["WALLCLOCK"] == 17_119 + 86_400
+
+
+def test_table_fits_terminal() -> None:
+    """Texts are cut and columns without space are named on stderr; a file has all of them."""
+    arguments = ("acct", "gridengine", CLASSIC, "--list")
+    shown = on_terminal(*arguments, columns=60, NO_COLOR="1")
+    lines = shown.out.splitlines()
+    assert len(lines) > 2
+    assert max(map(len, lines)) <= 60
+    assert "not shown for lack of width: " in shown.err
+    assert len(ccpipe(*arguments).out.splitlines()[0]) > 60
 
 
 def test_top_sorts_by_cpu_time(acct: Acct) -> None:

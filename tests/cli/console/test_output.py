@@ -1,9 +1,9 @@
-"""Widths of the columns of a table."""
+"""Tables that fit the terminal."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.cli.query.writers import MIN_WIDTH, fit
+from ccpipe.cli.console.output import MIN_WIDTH, fit
 
 
 def test_columns_fit_line() -> None:

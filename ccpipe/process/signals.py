@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import math
+import os
 import signal
 from collections.abc import AsyncIterator
 
@@ -43,3 +44,12 @@ async def stop_signals(after: float | None = None) -> AsyncIterator[asyncio.Even
             timer.cancel()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+
+
+def has_terminal() -> bool:
+    """Whether this process has a controlling terminal that is still open."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True

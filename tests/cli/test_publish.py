@@ -3,7 +3,10 @@
 import asyncio
 import contextlib
 import json
+import os
+import pty
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -21,7 +24,7 @@ from ccpipe.config import Bus, Duration, Site
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import decode as decode_envelopes
 from ccpipe.telemetry import Telemetry
-from tests.cli.command import Ended, ended, finished, start
+from tests.cli.command import Ended, command, ended, environment, finished, start
 from tests.conftest import eventually, free_port
 
 
@@ -287,3 +290,41 @@ def test_publisher_maps_no_cpp_library() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "lineprotocol/kernel/_kernel" in done.stdout
     assert "libstdc++" not in done.stdout
+
+
+def test_publish_ends_when_its_terminal_closes(tmp_path: Path) -> None:
+    """SIGHUP in an open terminal reloads, as it does for a service without one."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(  # noqa: S606 - the command in a terminal of its own
+            sys.executable,
+            command("publish", "--cluster", "fox", "--server", f"nats://127.0.0.1:{free_port()}"),
+            environment(XDG_STATE_HOME=str(tmp_path)),
+        )
+    try:
+        read_until(terminal, b"collectors without data")
+        time.sleep(1)
+        os.kill(pid, signal.SIGHUP)
+        read_until(terminal, b"reload")
+        os.close(terminal)
+        terminal = -1
+        end = time.monotonic() + 60
+        while not (found := os.waitpid(pid, os.WNOHANG))[0]:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        pid = 0
+        assert os.waitstatus_to_exitcode(found[1]) == 0
+    finally:
+        if terminal >= 0:
+            os.close(terminal)
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def read_until(terminal: int, text: bytes) -> None:
+    shown = b""
+    while text not in shown:
+        ready, _, _ = select.select([terminal], [], [], 60)
+        assert ready, shown
+        shown += os.read(terminal, 65536)

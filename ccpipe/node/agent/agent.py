@@ -38,7 +38,7 @@ from ccpipe.node.linux.nvml import RELEASE
 from ccpipe.node.sampling.sampler import Sampler
 from ccpipe.pipeline import Limits, Sink, Stages, run
 from ccpipe.process.background import background
-from ccpipe.process.signals import stop_signals
+from ccpipe.process.signals import has_terminal, stop_signals
 from ccpipe.sinks.dead_letter_file import NODE_BYTES, DeadLetterFile
 from ccpipe.telemetry import Telemetry
 
@@ -112,7 +112,8 @@ class Agent:
                 await bus.__aenter__()  # without a broker, sampling is pointless
             else:
                 loop = asyncio.get_running_loop()
-                loop.add_signal_handler(signal.SIGHUP, self._reload_requested.set)
+                hang_up = functools.partial(self._hang_up, stop, had_terminal=has_terminal())
+                loop.add_signal_handler(signal.SIGHUP, hang_up)
                 stack.callback(loop.remove_signal_handler, signal.SIGHUP)
                 loop.add_signal_handler(signal.SIGUSR1, _release_nvml)
                 stack.callback(loop.remove_signal_handler, signal.SIGUSR1)
@@ -121,6 +122,11 @@ class Agent:
                 await self._start_service(stack, bus, stop)
             stack.callback(self._log_totals)
             await self._run_pipes(bus, stop)
+
+    def _hang_up(self, stop: asyncio.Event, *, had_terminal: bool) -> None:
+        """Reload, as services do at SIGHUP; end if it was sent because the terminal closed."""
+        is_closed = had_terminal and not has_terminal()
+        (stop if is_closed else self._reload_requested).set()
 
     async def _start_service(
         self, stack: contextlib.AsyncExitStack, bus: Connection, stop: asyncio.Event

@@ -1,7 +1,7 @@
 // The report of a job, from POST /api/job-report: usage, efficiency, energy, what went wrong.
 
 import { card, h } from "./dom.js";
-import { energy, format, percent, plural } from "./units.js";
+import { format, percent, plural } from "./units.js";
 
 /** Fetch the report of a job of the key { cluster, job, start }; throws an Error with the reason. */
 export async function fetchReport(key) {
@@ -10,7 +10,7 @@ export async function fetchReport(key) {
   return answer.json();
 }
 
-/** A card with a report: what the job used of what it had, and what went wrong. */
+/** A card with what the job used of what it had, and what went wrong. */
 export function reportCard(report) {
   return card("Report", h("dl", { class: "counts" }, facts(report).map(([name, value, more]) =>
     h("div", {}, h("dt", {}, name), h("dd", { title: more ?? null }, value)))),
@@ -19,15 +19,13 @@ export function reportCard(report) {
     : h("p", { class: "dim" }, "Nothing conspicuous was found."));
 }
 
-function facts({ node_hours: nodeHours, cpu_hours: cpuHours, cpu, memory, gpu, energy: used, seconds }) {
+function facts({ node_hours: nodeHours, cpu_hours: cpuHours, cpu, memory, gpu }) {
   const share = (value) => percent(value ? value.used / value.allocated : null);
   const of = (value, unit) => (value ? `${format(value.used, unit)} of ${format(value.allocated, unit)}, on ${plural(value.nodes, "node")}` : "unknown");
   return [
     ["CPU used", share(cpu), `hardware threads: ${of(cpu, "")}`],
     ["memory used", share(memory), `peak of each node: ${of(memory, "B")}`],
     ...(gpu ? [["GPU used", share(gpu), `GPUs: ${of(gpu, "")}`]] : []),
-    ["energy", energy(used?.joules), used ? `of ${plural(used.nodes, "node")}: ${used.metrics.join(" + ")}` : "unknown"],
-    ["mean power", used && seconds ? format(used.joules / seconds, "W") : "–"],
     ["node-hours", format(nodeHours)],
     ...(cpuHours === null ? [] : [["CPU-hours", format(cpuHours)]]),
   ];

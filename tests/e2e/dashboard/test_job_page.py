@@ -129,7 +129,7 @@ async def test_job_page_equals_store_at_interval(live: Served, page: Page, inter
     [(mean,)] = sql(live.parquet, """
         SELECT avg(v) FROM (SELECT time, sum(value) AS v FROM samples
                             WHERE name = 'cpu_power' GROUP BY ALL)""")  # fmt: skip
-    card = await page.js("document.querySelector('.counts').innerText")
+    card = await page.js("document.querySelector('.energy').innerText")
     watts = [float(line.split()[0]) for line in card.split("\n") if line.endswith(" W")]
     assert watts[0] == pytest.approx(mean, rel=0.01)
     assert watts[1] == pytest.approx(mean / 3, rel=0.01)
@@ -240,7 +240,7 @@ async def test_running_job_continues_with_live_values(live: Served, page: Page) 
     node = f"cluster={CLUSTER},hostname=n1,type=node"
     await live.say("metrics", f"cpu_load,{node} value=5", f"cpu_power,{node} value=100")
     await page.open(f"{live.server.url}#/job/{CLUSTER}/77/{begin}")
-    energy = "document.querySelector('.counts')?.innerText"
+    energy = "document.querySelector('.energy')?.innerText"
     card = await page.until(
         energy, lambda text: text and "measured for" in text and "100 W" in text
     )

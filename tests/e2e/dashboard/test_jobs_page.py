@@ -172,7 +172,7 @@ async def test_job_page_shows_report(live: Served, page: Page) -> None:
     report = "[...document.querySelectorAll('.card')].find(c => c.innerText.startsWith('Report'))"
     text = await page.until(f"{report}?.innerText")
     assert "25 %" in text
-    assert "360 Wh" in text
+    assert "node-hours\n1.00" in text
     assert "Reached its time limit, and was ended after 1:00:00." in text
     assert "Used 25 % of its processors: 2.0 of 8 hardware threads on average." in text
     assert page.problems == []

@@ -155,7 +155,7 @@ async def test_job_page_shows_nodes_energy_and_roofline(busy: Served, page: Page
     await page.until("document.querySelector('td a')?.textContent", lambda text: text == "77")
     await page.js("document.querySelector('td a').click()")
     await page.until("document.querySelectorAll('.nodes a').length", lambda n: n == 2)
-    energy = "document.querySelector('.counts')?.innerText"
+    energy = "document.querySelector('.energy')?.innerText"
     await page.until(energy, lambda text: text and "400 W" in text and "200 W" in text)
     painted = """(() => { const c = document.querySelector('canvas.roof');
         if (!c?.width) return 0;

@@ -27,7 +27,7 @@ export class JobPage {
     this.body = h("div", { class: "charts" });
     this.report = h("div", {}); // what went wrong, efficiency
     this.roofline = new Roofline();
-    this.energy = h("dl", { class: "counts" });
+    this.energy = h("dl", { class: "counts energy" });
     this.zoom = (from, to) => about.history && this.range.zoom(from, to);
     this.power = new Chart({ title: "power of all nodes", unit: "W", labels: [""], height: 190, onzoom: this.zoom });
     this.side = h("div", { class: "halves", hidden: true },

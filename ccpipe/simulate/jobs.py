@@ -70,7 +70,7 @@ class NodeChange(NamedTuple):
     reason: str = ""
 
 
-class Request(NamedTuple):
+class JobRequest(NamedTuple):
     """A job that waits, and how it will run and end."""
 
     job: Job
@@ -85,7 +85,7 @@ class Running(NamedTuple):
     """A job that runs, and the numbers of its nodes."""
 
     job: Job
-    request: Request
+    request: JobRequest
     nodes: list[int]
     end: str
     """The state in which this run ends, if nothing happens to its nodes."""
@@ -93,7 +93,7 @@ class Running(NamedTuple):
     """When it ends."""
 
 
-class Partition:
+class SimulatedPartition:
     """Some of the nodes, with their queue."""
 
     def __init__(self, name: str, kinds: Sequence[JobKind], nodes: Sequence[int]) -> None:
@@ -102,7 +102,7 @@ class Partition:
         self.kinds = kinds
         self.size = len(nodes)
         self.free = deque(nodes)
-        self.waiting: deque[Request] = deque()
+        self.waiting: deque[JobRequest] = deque()
         self.widths = [2**k for k in range(max(1, int(math.log2(max(self.size // 4, 2)))))]
         mean = MEDIAN_SECONDS * math.exp(SIGMA**2 / 2)
         width = sum(w / w for w in self.widths) / sum(1 / w for w in self.widths)
@@ -154,8 +154,8 @@ class Scheduler:
         order = self.draw.sample(range(len(nodes)), len(nodes))
         first = len(nodes) - gpu_nodes
         partitions = (
-            Partition("main", CPU_KINDS, [index for index in order if index < first]),
-            Partition("gpu", GPU_KINDS, [index for index in order if index >= first]),
+            SimulatedPartition("main", CPU_KINDS, [index for index in order if index < first]),
+            SimulatedPartition("gpu", GPU_KINDS, [index for index in order if index >= first]),
         )
         self._partitions = [each for each in partitions if each.size]
         self._partition_of = [partitions[index >= first] for index in range(len(nodes))]
@@ -201,7 +201,7 @@ class Scheduler:
         for which in list(self._running):
             yield self._end(which, now, "cancelled")
 
-    def _arrive(self, now: int, partition: Partition) -> None:
+    def _arrive(self, now: int, partition: SimulatedPartition) -> None:
         if len(partition.waiting) >= MAX_WAITING:
             return
         kinds, widths = partition.kinds, partition.widths
@@ -231,9 +231,9 @@ class Scheduler:
             walltime=walltime,
         )
         duration = walltime if end == "timeout" else min(seconds, walltime)
-        partition.waiting.append(Request(job, kind, width, duration * SECOND, end))
+        partition.waiting.append(JobRequest(job, kind, width, duration * SECOND, end))
 
-    def _place(self, partition: Partition, now: int, changes: list[JobChange]) -> bool:
+    def _place(self, partition: SimulatedPartition, now: int, changes: list[JobChange]) -> bool:
         """Start the first queued job, if enough nodes are free."""
         if not partition.waiting or partition.waiting[0].nodes > len(partition.free):
             return False
@@ -265,7 +265,7 @@ class Scheduler:
             self._requeue(run.request)
         return self._end(which, now, run.end)
 
-    def _requeue(self, request: Request) -> None:
+    def _requeue(self, request: JobRequest) -> None:
         """Queue a job again, before all others."""
         job = msgspec.structs.replace(request.job, run=request.job.run + 1)
         [partition] = [each for each in self._partitions if each.name == job.partition]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
 from ccpipe.cli.top.layout import Column, TopRow, drawn_cells, fitting, select_rows
-from ccpipe.cli.top.tables import DEFAULT_SORT, DETAILS, VIEWS, Origin, describe, keys_of
+from ccpipe.cli.top.tables import DEFAULT_SORT, DETAILS, VIEWS, SelectedRow, describe, keys_of
 from ccpipe.errors import MissingExtra
 from ccpipe.live.feed import LiveFeed
 from ccpipe.terminal import plural
@@ -31,11 +31,11 @@ SCROLLBAR = 2
 """Width of the scrollbar."""
 
 
-class Step(NamedTuple):
+class TrailStep(NamedTuple):
     """What was shown before the details of a row."""
 
     view: str
-    origin: Origin | None
+    origin: SelectedRow | None
     words: str
     cursor: int
 
@@ -74,10 +74,10 @@ class Top(App[None]):
         self.sort = dict(DEFAULT_SORT)
         self.reverse = False
         self.words = ""
-        self.origin: Origin | None = None
+        self.origin: SelectedRow | None = None
         """The row whose details are shown."""
         self.failure: Exception | None = None
-        self._trail: list[Step] = []
+        self._trail: list[TrailStep] = []
         self._feeding: asyncio.Task[None] | None = None
         self._keys: list[str] = []
         self._columns: list[int] = []
@@ -128,7 +128,7 @@ class Top(App[None]):
         self._trail.clear()
         self._show(name, None)
 
-    def _show(self, name: str, origin: Origin | None, cursor: int = 0) -> None:
+    def _show(self, name: str, origin: SelectedRow | None, cursor: int = 0) -> None:
         self.view, self.origin = name, origin
         self._columns, self._keys = [], []
         self._widths = [len(column.head) for column in VIEWS[name].columns]
@@ -185,9 +185,9 @@ class Top(App[None]):
         """Show the details of a row: the nodes of a cluster or job, the jobs of a node."""
         if self.view not in DETAILS or not 0 <= event.cursor_row < len(self._keys):
             return
-        self._trail.append(Step(self.view, self.origin, self.words, event.cursor_row))
+        self._trail.append(TrailStep(self.view, self.origin, self.words, event.cursor_row))
         self.words = ""
-        origin = Origin(self.view, self._keys[event.cursor_row])
+        origin = SelectedRow(self.view, self._keys[event.cursor_row])
         self._show(DETAILS[self.view], origin)
 
     def draw(self) -> None:

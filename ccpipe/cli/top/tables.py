@@ -279,7 +279,7 @@ VIEWS: dict[str, TopView] = {
 DEFAULT_SORT = {"clusters": 0, "nodes": 3, "jobs": 13, "gpus": 3, "errors": 0}
 
 
-class Origin(NamedTuple):
+class SelectedRow(NamedTuple):
     """The row whose details are shown."""
 
     view: str
@@ -290,7 +290,7 @@ DETAILS = {"clusters": "nodes", "nodes": "jobs", "jobs": "nodes", "gpus": "nodes
 """The table with the details of a row of another one."""
 
 
-def keys_of(state: LiveState, origin: Origin) -> set[str]:
+def keys_of(state: LiveState, origin: SelectedRow) -> set[str]:
     """Return the keys of the rows that are the details of a row.
 
     These are the nodes of a cluster, a job or a GPU, and the jobs on a node.
@@ -307,7 +307,7 @@ def keys_of(state: LiveState, origin: Origin) -> set[str]:
     return {f"{job.cluster}/{job.id}" for job in state.jobs.on(cluster, rest)}
 
 
-def describe(state: LiveState, origin: Origin) -> str:
+def describe(state: LiveState, origin: SelectedRow) -> str:
     """Return a row whose details are shown in words."""
     if origin.view == "jobs" and (job := listed_jobs(state).get(origin.key)):
         time_ = "" if math.isnan(seconds := elapsed(job)) else f", {age(seconds)}"

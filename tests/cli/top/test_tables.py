@@ -25,7 +25,7 @@ from ccpipe.cli.top.tables import (
     DEFAULT_SORT,
     ENDED_SECONDS,
     VIEWS,
-    Origin,
+    SelectedRow,
     as_json,
     describe,
     keys_of,
@@ -182,7 +182,7 @@ def test_details_of_row_are_its_nodes_or_jobs() -> None:
     state = made_of(NODE, other, job_event("start_job", user="ann", startTime=9, resources=nodes))
 
     def details(view: str, key: str) -> set[str]:
-        return keys_of(state, Origin(view, key))
+        return keys_of(state, SelectedRow(view, key))
 
     assert details("jobs", "fritz/7") == {"fritz/e1", "fritz/e2", "fritz/e9"}
     assert details("nodes", "fritz/e1") == {"fritz/7"}
@@ -190,8 +190,8 @@ def test_details_of_row_are_its_nodes_or_jobs() -> None:
     assert details("gpus", "fritz/e1/0") == {"fritz/e1"}
     assert details("clusters", "fritz") == {"fritz/e1", "fritz/e2", "fritz/e9"}
     assert details("jobs", "fritz/8") == set()
-    assert "job 7: ann, running, " in describe(state, Origin("jobs", "fritz/7"))
-    assert describe(state, Origin("nodes", "fritz/e1")) == "node fritz/e1"
+    assert "job 7: ann, running, " in describe(state, SelectedRow("jobs", "fritz/7"))
+    assert describe(state, SelectedRow("nodes", "fritz/e1")) == "node fritz/e1"
 
 
 def test_id_of_job_is_shown_in_full() -> None:

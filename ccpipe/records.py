@@ -293,9 +293,14 @@ class DeadLetter:
     """Number of rejected lines or records in it."""
 
     def __str__(self) -> str:
+        return f"dead letter from {self.description}"
+
+    @property
+    def description(self) -> str:
+        """Its origin, the reason and the beginning of its text."""
         where = f" line {self.line}, offset {self.offset}" if self.line else ""
         original = excerpt(self.original, 0)
-        return f"dead letter from {self.origin or '?'}{where}: {self.reason}: {original}"
+        return f"{self.origin or '?'}{where}: {self.reason}: {original}"
 
 
 def excerpt(original: bytes, position: int) -> str:

@@ -225,10 +225,11 @@ class DeadLetterWriter:
 
     async def write(self, letters: Sequence[DeadLetter]) -> None:
         """Write dead letters; raises UnavailableError after the grace period."""
+        is_kept = self.sink is None or self.sink.keeps
         for letter in letters[:LOGGED]:
-            log.warning("%s", letter)
+            log.warning("%s", letter if is_kept else f"left out: {letter.description}")
         if rest := sum(letter.lines for letter in letters[LOGGED:]):
-            log.warning("… and %d more dead letters", rest)
+            log.warning("… and %d more %s", rest, "dead letters" if is_kept else "left out")
         for first in range(0, len(letters), AT_ONCE):
             portion = letters[first : first + AT_ONCE]
             if self.sink is not None:

@@ -8,7 +8,7 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Self, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar
 
 from ccpipe.pipeline.limits import Limits
 from ccpipe.records import DeadLetter, Records
@@ -55,6 +55,9 @@ class Part:
 
 class DeadLetterSink(Part, ABC):
     """Where dead letters are kept; writing one twice is harmless."""
+
+    keeps: ClassVar[bool] = True
+    """False if it discards them, and the log must not call them dead letters."""
 
     @abstractmethod
     async def write(self, letters: Sequence[DeadLetter]) -> None:

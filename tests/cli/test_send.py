@@ -32,7 +32,7 @@ async def test_send_publishes_on_subjects_of_kinds(
     for _ in range(2):
         done = await send(site, tmp_path / "a.lp", "-", stdin=EVENT)
         assert done.code == 0
-        assert "701 records read, 701 sent, 0 dead letters" in done.err
+        assert "701 records read, 701 sent, 0 left out" in done.err
     found = await stored(nats_server)
     metrics = [payload for subject, payload in found if subject == "fox%2Etest.metrics"]
     assert b"".join(metrics).count(b"\n") == 700
@@ -61,7 +61,7 @@ def test_dry_run_of_send_prints_lines_with_their_subjects(tmp_path: Path) -> Non
     metric, event = done.out.splitlines()
     assert metric.startswith("fox%2Etest.metrics m,cluster=fox.test,")
     assert event.startswith("fox%2Etest.events.job job,cluster=fox.test,")
-    assert "dead letter from stdin line 3" in done.err
+    assert "left out: stdin line 3" in done.err
     assert not kept.exists()
 
 
@@ -84,7 +84,7 @@ async def test_send_obeys_signals_while_waiting_for_input(site: Site) -> None:
     assert process.stderr is not None
     process.stdin.write(LINES + b"broken\n")
     process.stdin.flush()
-    while b"dead letter from stdin" not in (logged := process.stderr.readline()):
+    while b"left out: stdin" not in (logged := process.stderr.readline()):
         assert logged, "it has ended"
     process.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(process.wait, 60) == 65

@@ -76,12 +76,13 @@ async def run_pipe(
         if server is not None:
             server.close()
         log.info(
-            "%s: %d records read, %d %s, %d dead letters",
+            "%s: %d records read, %d %s, %d %s",
             name,
             telemetry.total(telemetry.read),
             telemetry.total(telemetry.written),
             done,
             telemetry.total(telemetry.dead),
+            "dead letters" if dead_letter_sink is None or dead_letter_sink.keeps else "left out",
         )
 
 
@@ -127,7 +128,9 @@ class _OrFile(DeadLetterSink):
 
 
 class Discarded(DeadLetterSink):
-    """Dead letters of a dry run, which ``run()`` only logs."""
+    """Bad lines and records that are not kept, which ``run()`` only logs."""
+
+    keeps = False
 
     async def write(self, letters: Sequence[DeadLetter]) -> None:
         """Do nothing."""

@@ -128,8 +128,6 @@ class SimulatedCluster:
         )  # fmt: skip
         self._draw = random.Random(f"{seed}/cluster")  # noqa: S311 - reproducible on purpose
         self._places = [self._draw.randrange(MASK) for _ in self.nodes]
-        self._reasons: dict[str, str] = {}
-        """Why nodes are down or drained."""
         rings = Rings(seed)
         plain, with_gpus = (
             NodeLines(each, shape.metrics, subjects.cluster, rings)
@@ -206,10 +204,6 @@ class SimulatedCluster:
     def _node_changes(self) -> Iterator[Payload]:
         """Yield log messages of the scheduler about nodes that failed or were drained."""
         for time, node, state, reason in self.jobs.node_changes:
-            if state == "resume":
-                self._reasons.pop(node, None)
-            else:
-                self._reasons[node] = reason
             tags = {"cluster": self.subjects.cluster, "hostname": node, "type": "node"}
             text, level = _CHANGES[state]
             text = text.format(node=node, reason=reason)
@@ -232,7 +226,7 @@ class SimulatedCluster:
         tags = {"cluster": self.subjects.cluster, "hostname": self.nodes[0], "type": "node"}
         for payload in encode_node_states(self.subjects.cluster, rows):
             yield self._event(event("nodestate", "nodestate", payload, time=now, tags=tags))
-        for payload in encode_node_reasons(self.subjects.cluster, self._reasons):
+        for payload in encode_node_reasons(self.subjects.cluster, self.jobs.reasons):
             yield self._event(event("nodereason", "nodereason", payload, time=now, tags=tags))
 
     def _sonar(self, now: int) -> Iterator[Payload]:

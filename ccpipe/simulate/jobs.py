@@ -145,6 +145,8 @@ class Scheduler:
         """The kind of job whose values each node has."""
         self.is_away = bytearray(len(nodes))
         self.is_drained = bytearray(len(nodes))
+        self.reasons: dict[str, str] = {}
+        """Why nodes are down or drained, by name."""
         self.node_changes: list[NodeChange] = []
         """What happened to nodes; whoever reports it empties the list."""
         self._running: dict[int, Running] = {}
@@ -285,7 +287,7 @@ class Scheduler:
         if self.is_away[index] or self.is_drained[index]:
             return
         self.is_away[index] = 1
-        self.node_changes.append(NodeChange(now, self.nodes[index], "down", "Not responding"))
+        self._report(now, index, "down", "Not responding")
         self._schedule(now + OUTAGE_SECONDS * SECOND, "return", index)
         job = self.job_of[index]
         if job is None:
@@ -302,17 +304,25 @@ class Scheduler:
         if self.is_away[index] or self.is_drained[index]:
             return
         self.is_drained[index] = 1
-        reason = self.draw.choice(REASONS)
-        self.node_changes.append(NodeChange(now, self.nodes[index], "drain", reason))
+        self._report(now, index, "drain", self.draw.choice(REASONS))
         self._schedule(now + DRAIN_SECONDS * SECOND, "return", index)
         if self.job_of[index] is None:
             self._partition_of[index].free.remove(index)
 
     def _return(self, index: int, now: int) -> None:
         self.is_away[index] = self.is_drained[index] = 0
-        self.node_changes.append(NodeChange(now, self.nodes[index], "resume"))
+        self._report(now, index, "resume")
         if self.job_of[index] is None:
             self._partition_of[index].free.append(index)
+
+    def _report(
+        self, now: int, index: int, state: Literal["down", "drain", "resume"], reason: str = ""
+    ) -> None:
+        name = self.nodes[index]
+        self.node_changes.append(NodeChange(now, name, state, reason))
+        self.reasons[name] = reason
+        if not reason:
+            del self.reasons[name]
 
     def _schedule(self, time: int, what: str, which: int = 0) -> None:
         self._numbers += 1

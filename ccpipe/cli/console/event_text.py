@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from ccpipe.errors import DataError
-from ccpipe.formats.clustercockpit import NodeStates
+from ccpipe.formats.clustercockpit import NodeReasons, NodeStates
 from ccpipe.formats.nodelist import compress
 from ccpipe.jobs import RUNNING, Job, RunKey, function_of, read_event
 from ccpipe.message import Kind, Message
@@ -50,6 +50,8 @@ class EventTexts:
         try:
             if message.name == "nodestate":
                 return _node_states(message)
+            if message.name == "nodereason":
+                return _node_reasons(message)
             function, job = function_of(message), read_event(message)
         except (DataError, msgspec.MsgspecError, UnicodeError, RecursionError):
             return None
@@ -110,5 +112,16 @@ def _node_states(message: Message) -> EventText:
         names = [] if state in _USUAL else [name for name in states if states[name] == state]
         parts.append(f"{count} {state} {_compressed(names)}".rstrip())
     text = f"states of {plural(len(states), 'node')}: {', '.join(parts)}"
+    cluster = _cluster(found.cluster)
+    return EventText(f"{text}, {cluster}" if cluster else text)
+
+
+def _node_reasons(message: Message) -> EventText:
+    found = msgspec.json.decode(str(message.value), type=NodeReasons)
+    nodes: dict[str, list[str]] = {}
+    for node in found.nodes:
+        nodes.setdefault(node.reason, []).append(node.hostname)
+    parts = [f"{_compressed(names)} {reason}" for reason, names in nodes.items()]
+    text = f"reasons of {plural(len(found.nodes), 'node')}: {'; '.join(parts)}"
     cluster = _cluster(found.cluster)
     return EventText(f"{text}, {cluster}" if cluster else text)

@@ -24,8 +24,10 @@ except ImportError:
 
 MAX_ROWS = 500
 """Maximum number of rows drawn; a filter finds the others."""
-STYLES = dict.fromkeys(("silent", "failed", "node_fail", "out_of_memory", "timeout"), "bold red")
-STYLES |= {"idle": "dim", "cancelled": "yellow", "preempted": "yellow"}
+STYLES = dict.fromkeys(
+    ("silent", "down", "failed", "node_fail", "out_of_memory", "timeout"), "bold red"
+)
+STYLES |= {"idle": "dim", "drain": "yellow", "cancelled": "yellow", "preempted": "yellow"}
 """Styles of states of nodes and jobs."""
 SCROLLBAR = 2
 """Width of the scrollbar."""

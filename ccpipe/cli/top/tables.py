@@ -22,6 +22,9 @@ ENDED_SECONDS = 300.0
 UNSEEN_SECONDS = 120.0
 """Time since the start after which a node of a job that has sent nothing counts as silent."""
 
+REFUSED = ("down", "fail", "drain", "drained", "draining", "maint")
+"""States in the scheduler in which a node gets no jobs."""
+
 OF_NODE = {
     "load": ("load_one", "cpu_load"),
     "used": ("cpu_used",),
@@ -197,11 +200,15 @@ def _nodes(state: LiveState) -> Iterable[TopRow]:
     for node in _all_nodes(state):
         use, jobs = Use.of(state, node), len(state.jobs.on(*node.id))
         condition = "silent" if _is_silent(state, node) else "busy" if jobs else "idle"
+        known = node.scheduler
+        refused = [each for each in known.states if each in REFUSED] if known else []
+        condition = "+".join(refused) or condition
+        reason = known.reason if known and refused else ""
         yield TopRow(
             "/".join(node.id),
             (*node.id, condition, use.load, use.cpu, use.memory, use.memory_percent, use.gpu,
              use.network, use.flops, use.power, len(_gpus_of(node)), jobs, node.rate,
-             time.time() - node.seen if node.seen else math.nan),
+             time.time() - node.seen if node.seen else math.nan, reason),
         )  # fmt: skip
 
 
@@ -253,7 +260,7 @@ VIEWS: dict[str, TopView] = {
          _percent("cpu"), Column("memory", "bytes", rank=4), _percent("mem"), _percent("gpu"),
          Column("net in", "bytes/s", rank=5), Column("flops", "Flops/s", rank=2),
          Column("power", "W", rank=1), Column("gpus", rank=6), Column("jobs", rank=5),
-         Column("lines/s", rank=8), Column("age", "s", rank=7)),
+         Column("lines/s", rank=8), Column("age", "s", rank=7), _text("reason", rank=3)),
         _nodes,
     ),
     "jobs": TopView(

@@ -89,6 +89,15 @@ def test_node_states_are_counted_and_unusual_nodes_named() -> None:
     )
 
 
+def test_reasons_name_their_nodes() -> None:
+    """Nodes with the same reason together."""
+    nodes = [{"hostname": f"n{number}", "reason": "Not responding"} for number in (1, 2)]
+    nodes.append({"hostname": "n7", "reason": "DIMM_A3"})
+    payload = json.dumps({"cluster": "fritz", "nodes": nodes})
+    message = event("nodereason", "nodereason", payload, time=1, tags={})
+    assert text(message) == ("reasons of 3 nodes: n[1-2] Not responding; n7 DIMM_A3, cluster fritz")
+
+
 @given(st.text(), st.sampled_from(["job", "nodestate", "other"]), st.text(max_size=9))
 def test_other_events_are_not_described(payload: str, name: str, function: str) -> None:
     """Nor are those with a payload that is not cc-backend's; nothing raises."""

@@ -175,6 +175,19 @@ def test_node_that_has_sent_nothing_is_silent_after_some_time() -> None:
     assert [row["state"] for row in table(state, "nodes") if row["node"] == "e9"] == ["silent"]
 
 
+def test_node_has_state_and_reason_of_scheduler() -> None:
+    """Where it gets no jobs; a busy or idle node has neither."""
+    rows = [{"hostname": "e1", "states": ["idle", "drain"]}, {"hostname": "e2", "states": ["idle"]}]
+    reasons = [{"hostname": "e1", "reason": "DIMM"}, {"hostname": "e2", "reason": "old"}]
+    events = [
+        (f"{name},cluster=fritz,function={name},hostname=e1 event="
+         + json.dumps(json.dumps({"cluster": "fritz", "nodes": nodes})) + " 1740027951\n").encode()
+        for name, nodes in (("nodestate", rows), ("nodereason", reasons))
+    ]  # fmt: skip
+    nodes = table(made_of(NODE, *events), "nodes")
+    assert [(row["state"], row["reason"]) for row in nodes] == [("drain", "DIMM"), ("idle", "")]
+
+
 def test_details_of_row_are_its_nodes_or_jobs() -> None:
     """Exactly these: no other whose name contains the words."""
     nodes = [{"hostname": "e1"}, {"hostname": "e2"}, {"hostname": "e9"}]

@@ -7,11 +7,10 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 import msgspec
-from aiohttp import web
 
 from ccpipe.config import state_directory
 from ccpipe.dashboard.access import Role, current_viewer, requires
-from ccpipe.errors import DeniedError, UsageError
+from ccpipe.errors import DeniedError, MissingExtra, UsageError
 from ccpipe.history.index import FoundJobs
 from ccpipe.history.indexing import JobIndexer
 from ccpipe.history.interfaces import History
@@ -19,10 +18,15 @@ from ccpipe.history.job_search import JobSearch
 from ccpipe.jobs import Job, RunKey
 from ccpipe.live.feed import LiveFeed
 
+try:
+    from aiohttp import web
+except ImportError:
+    raise MissingExtra("aiohttp", "dashboard") from None
+
 SECOND = 10**9
 
 
-class JobKey(msgspec.Struct, forbid_unknown_fields=True):
+class ReportQuery(msgspec.Struct, forbid_unknown_fields=True):
     """A run of a job, as the page names it."""
 
     cluster: str
@@ -74,8 +78,8 @@ class JobsApi:
 
     @requires(Role.USER)
     async def report(self, request: web.Request) -> web.Response:
-        """Answer a ``JobKey`` with the ``UsageReport`` of the job."""
-        asked = await _read(request, JobKey)
+        """Answer a ``ReportQuery`` with the ``UsageReport`` of the job."""
+        asked = await _read(request, ReportQuery)
         job = await self.job(RunKey(asked.cluster, asked.job, asked.start * SECOND))
         if job is None or not current_viewer().may_see(job):
             raise UsageError(f"no event of job {asked.job} has been received")

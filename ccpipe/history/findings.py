@@ -30,7 +30,7 @@ OUT_OF_MEMORY = 253  # 128 + 125, Slurm's exit code 0:125
 COMPARED = (("flops_any", "floating-point rate"), ("mem_bw", "memory bandwidth"))
 
 
-class Finding(msgspec.Struct, frozen=True):
+class JobFinding(msgspec.Struct, frozen=True):
     """Something that went wrong."""
 
     kind: str
@@ -39,7 +39,7 @@ class Finding(msgspec.Struct, frozen=True):
     """One sentence, with numbers and units."""
 
 
-def findings(metrics: JobMetrics, seconds: float, cpu: Efficiency | None) -> list[Finding]:
+def findings(metrics: JobMetrics, seconds: float, cpu: Efficiency | None) -> list[JobFinding]:
     """Return what went wrong in a job that took some time, the cause of its end first."""
     job = metrics.job
     found = [*_end(job, seconds), *_memory(metrics)]
@@ -48,25 +48,25 @@ def findings(metrics: JobMetrics, seconds: float, cpu: Efficiency | None) -> lis
     return [*found, *_missing(metrics)]
 
 
-def _end(job: Job, seconds: float) -> Iterator[Finding]:
+def _end(job: Job, seconds: float) -> Iterator[JobFinding]:
     code = job.exit_code
     if job.state == "out_of_memory" or code == OUT_OF_MEMORY:
-        yield Finding("out_of_memory", "The kernel ended the job because it was out of memory.")
+        yield JobFinding("out_of_memory", "The kernel ended the job because it was out of memory.")
     elif code == KILLED:
-        yield Finding(
+        yield JobFinding(
             "killed", "Killed by signal 9 (exit code 137), as by the kernel when out of memory."
         )
     elif job.state in ("timeout", "deadline"):
         limit = f" of {format_elapsed(job.walltime)}" if job.walltime else ""
-        yield Finding(
+        yield JobFinding(
             "timeout",
             f"Reached its time limit{limit}, and was ended after {format_elapsed(seconds)}.",
         )
     elif job.state in _ENDS:
-        yield Finding(job.state, _ENDS[job.state])
+        yield JobFinding(job.state, _ENDS[job.state])
     elif job.state == "failed" or code:
         text = f" with exit code {code}" if code else ""
-        yield Finding("failed", f"Failed{text} after {format_elapsed(seconds)}.")
+        yield JobFinding("failed", f"Failed{text} after {format_elapsed(seconds)}.")
 
 
 _ENDS = {
@@ -76,7 +76,7 @@ _ENDS = {
 }
 
 
-def _memory(metrics: JobMetrics) -> Iterator[Finding]:
+def _memory(metrics: JobMetrics) -> Iterator[JobFinding]:
     full: list[tuple[float, str, float, float]] = []
     for node in metrics.job.nodes:
         peak, limit = metrics.peak_memory(node), metrics.memory_limit(node)
@@ -85,36 +85,36 @@ def _memory(metrics: JobMetrics) -> Iterator[Finding]:
     if full:
         share, hostname, peak, limit = max(full)
         more = f", and at least {_percent(FULL_MEMORY)} on {plural(len(full) - 1, 'other node')}"
-        yield Finding(
+        yield JobFinding(
             "memory",
             f"Memory reached {_percent(share)} of its limit on {hostname}: "
             f"{in_bytes(peak)} of {in_bytes(limit)}{more if len(full) > 1 else ''}.",
         )
 
 
-def _gpus(metrics: JobMetrics) -> Iterator[Finding]:
+def _gpus(metrics: JobMetrics) -> Iterator[JobFinding]:
     gpus = list(metrics.gpus())
     idle = [f"{hostname} {id_}" for hostname, id_, use in gpus if use.mean < IDLE_GPU]
     if idle:
         verb = "was" if len(idle) == 1 else "were"
-        yield Finding(
+        yield JobFinding(
             "idle_gpus",
             f"{len(idle)} of {plural(len(gpus), 'GPU')} {verb} idle, busy less than "
             f"{IDLE_GPU:g} % of the time: {listed(idle)}.",
         )
 
 
-def _low_cpu(job: Job, cpu: Efficiency | None) -> Iterator[Finding]:
+def _low_cpu(job: Job, cpu: Efficiency | None) -> Iterator[JobFinding]:
     """Yield low CPU use; the processors of a job with GPUs often wait for these."""
     if cpu and cpu.share < LOW_CPU and not job.accelerators:
-        yield Finding(
+        yield JobFinding(
             "low_cpu",
             f"Used {_percent(cpu.share)} of its processors: {cpu.used:.1f} of "
             f"{plural(round(cpu.allocated), 'hardware thread')} on average.",
         )
 
 
-def _outliers(metrics: JobMetrics) -> Iterator[Finding]:
+def _outliers(metrics: JobMetrics) -> Iterator[JobFinding]:
     """Yield the first quantity in which a few nodes differ from the others."""
     quantities: list[tuple[str, Callable[[JobNode], float | None]]] = [
         ("number of busy hardware threads", metrics.busy),
@@ -131,7 +131,7 @@ def _outliers(metrics: JobMetrics) -> Iterator[Finding]:
         if middle > 0 and 0 < len(far) <= max(1, MAX_OUTLIERS * len(values)):
             host = max(far, key=lambda host: abs(far[host] - middle))
             more = f" ({plural(len(far) - 1, 'other node')} too)" if len(far) > 1 else ""
-            yield Finding(
+            yield JobFinding(
                 "outlier",
                 f"{host} differs from the other nodes{more}: its mean {words} is "
                 f"{_percent(far[host] / middle)} of the median of {plural(len(values), 'node')}.",
@@ -139,11 +139,11 @@ def _outliers(metrics: JobMetrics) -> Iterator[Finding]:
             return
 
 
-def _missing(metrics: JobMetrics) -> Iterator[Finding]:
+def _missing(metrics: JobMetrics) -> Iterator[JobFinding]:
     nodes = metrics.job.nodes
     missing = [node.hostname for node in nodes if not metrics.has(node)]
     if missing:
-        yield Finding(
+        yield JobFinding(
             "no_metrics",
             f"No metrics are stored for {len(missing)} of {plural(len(nodes), 'node')}: "
             f"{listed(missing)}.",

@@ -39,6 +39,7 @@ from ccpipe.history.interfaces import (
 )
 from ccpipe.history.job_events import SECOND, JoinedJobs, overlapping
 from ccpipe.jobs import Job, RunKey
+from ccpipe.process.background import end_tasks
 
 try:
     import duckdb
@@ -49,6 +50,7 @@ except ImportError:
 
 MAX_FILES = 20_000
 MEMORY = "256MB"
+INTERRUPT_SECONDS = 0.01
 LATE_SECONDS = 600
 """Tolerated lag of the writer's clock in a file's name, relative to its newest row."""
 DAY = 86400
@@ -107,11 +109,7 @@ class ParquetHistory:
             connection = duckdb.connect(config=config)
             is_late = threading.Event()
 
-            def interrupt() -> None:
-                is_late.set()
-                connection.interrupt()
-
-            timer = asyncio.get_running_loop().call_later(QUERY_SECONDS, interrupt)
+            interrupting = asyncio.create_task(_interrupt(connection, is_late))
             try:
                 return await asyncio.to_thread(_retried, work, connection, is_late)
             except duckdb.InterruptException:
@@ -122,7 +120,7 @@ class ParquetHistory:
             except (duckdb.Error, OSError) as error:
                 raise UnavailableError(f"{self.directory}: {str(error)[:300]}") from None
             finally:
-                timer.cancel()
+                await end_tasks([interrupting])
                 connection.close()
 
     def _curves(self, query: MetricQuery, connection: Connection) -> MetricCurves:
@@ -243,6 +241,15 @@ class ParquetHistory:
             return []
         directory = self.directory / f"cluster={name}" / f"date={day}"
         return list(directory.glob("*.parquet"))
+
+
+async def _interrupt(connection: Connection, is_late: threading.Event) -> None:
+    """Interrupt a query that takes too long: again, as between two statements there is nothing."""
+    await asyncio.sleep(QUERY_SECONDS)
+    is_late.set()
+    while True:
+        connection.interrupt()
+        await asyncio.sleep(INTERRUPT_SECONDS)
 
 
 def _retried(

@@ -7,7 +7,7 @@ from statistics import fmean
 
 import msgspec
 
-from ccpipe.history.findings import Finding, findings
+from ccpipe.history.findings import JobFinding, findings
 from ccpipe.history.interfaces import History, MetricCurves, MetricQuery, MetricStatistics
 from ccpipe.history.job_metrics import (
     NEEDED,
@@ -64,7 +64,7 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
     is_shared: bool
     """Whether other jobs may run on its nodes; their share is in the `metrics` as well."""
     metrics: list[MetricReport]
-    findings: list[Finding]
+    findings: list[JobFinding]
 
 
 def report_query(job: Job, now: float) -> MetricQuery:

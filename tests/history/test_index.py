@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import UnavailableError, UsageError
-from ccpipe.history.findings import Finding
+from ccpipe.history.findings import JobFinding
 from ccpipe.history.index import BrokenIndexError, JobIndex
 from ccpipe.history.job_metrics import Efficiency, Energy
 from ccpipe.history.job_search import JobSearch
@@ -38,7 +38,7 @@ def report(energy: float, cpu: float, ipc: float) -> UsageReport:
         seconds=1, node_hours=1, cpu_hours=None, cpu=Efficiency(cpu, 1, 1), memory=None, gpu=None,
         energy=Energy(energy, [], 1), is_shared=False,
         metrics=[MetricReport("ipc", "", 0, ipc, ipc + 1, [])],
-        findings=[Finding("timeout", "Reached its time limit.")],
+        findings=[JobFinding("timeout", "Reached its time limit.")],
     )  # fmt: skip
 
 

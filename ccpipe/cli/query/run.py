@@ -10,12 +10,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
-import duckdb
-
-from ccpipe.cli.query.writers import Writer
-from ccpipe.errors import CcpipeError, DataError, UnavailableError, UsageError
+from ccpipe.cli.query.writers import ResultWriter
+from ccpipe.errors import CcpipeError, DataError, MissingExtra, UnavailableError, UsageError
 from ccpipe.sources.stored.parquet_tables import TABLES, TRIES, make_tables, restrict
 from ccpipe.terminal import Progress, format_duration, note, plural
+
+try:
+    import duckdb
+except ImportError:
+    raise MissingExtra("duckdb", "query") from None
 
 TICK = 0.2
 """Seconds between two looks at a running query, for its progress and for Ctrl-C."""
@@ -32,7 +35,9 @@ _ERRORS_OF_DATA = ("IO", "Invalid", "Serialization", "INTERNAL")
 class QueryRun:
     """A query of the tables of a directory, whose rows go to a writer as they are found."""
 
-    def __init__(self, directory: Path, text: str, writer: Writer, *, is_unsafe: bool) -> None:
+    def __init__(
+        self, directory: Path, text: str, writer: ResultWriter, *, is_unsafe: bool
+    ) -> None:
         self.directory = directory
         self.text = text
         self.writer = writer

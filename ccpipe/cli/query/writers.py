@@ -31,7 +31,7 @@ _NESTED = ("MAP(", "STRUCT(", "UNION(")
 _SPECIAL = (b'"', b",", b"\n", b"\r")
 
 
-class Writer(ABC):
+class ResultWriter(ABC):
     """Writes the result of a query to standard output."""
 
     batch_rows: ClassVar[int] = 20_000
@@ -60,7 +60,7 @@ class Writer(ABC):
         raise NotImplementedError
 
 
-class JsonWriter(Writer):
+class ResultJsonWriter(ResultWriter):
     """One object a line; DuckDB writes them."""
 
     def columns(self, names: Sequence[str], types: Sequence[str]) -> list[str]:
@@ -75,7 +75,7 @@ class JsonWriter(Writer):
         return _text(batch.column(0))
 
 
-class CsvWriter(Writer):
+class ResultCsvWriter(ResultWriter):
     """A header and rows; times are ISO 8601, lists and tables JSON, and null is empty."""
 
     def columns(self, names: Sequence[str], types: Sequence[str]) -> list[str]:  # noqa: ARG002
@@ -96,7 +96,7 @@ class CsvWriter(Writer):
         return _text(pc.binary_join_element_wise(*cells, ended, ",", null_handling="replace"))
 
 
-class ParquetWriter(Writer):
+class ResultParquetWriter(ResultWriter):
     """A Parquet file, compressed with zstd."""
 
     batch_rows = 122_880
@@ -120,7 +120,7 @@ class ParquetWriter(Writer):
         self._writer.close()
 
 
-class TableWriter(Writer):
+class ResultTableWriter(ResultWriter):
     """Columns for people, as wide as the first batch needs.
 
     On a terminal, texts are cut to fit its width, and columns beyond it are left out.
@@ -173,11 +173,11 @@ class TableWriter(Writer):
         return "  ".join(cells).rstrip() + "\n"
 
 
-WRITERS: dict[str, type[Writer]] = {
-    "table": TableWriter,
-    "json": JsonWriter,
-    "csv": CsvWriter,
-    "parquet": ParquetWriter,
+WRITERS: dict[str, type[ResultWriter]] = {
+    "table": ResultTableWriter,
+    "json": ResultJsonWriter,
+    "csv": ResultCsvWriter,
+    "parquet": ResultParquetWriter,
 }
 
 

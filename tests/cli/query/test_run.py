@@ -7,7 +7,7 @@ import pytest
 
 from ccpipe.cli.query import run
 from ccpipe.cli.query.run import QueryRun
-from ccpipe.cli.query.writers import CsvWriter
+from ccpipe.cli.query.writers import ResultCsvWriter
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.sinks.parquet import ParquetSink
@@ -43,7 +43,9 @@ async def test_query_is_repeated_if_files_were_removed(
         return made
 
     monkeypatch.setattr(run, "make_tables", make)
-    query = QueryRun(tmp_path, "select sum(1) as n from metrics", CsvWriter(), is_unsafe=False)
+    query = QueryRun(
+        tmp_path, "select sum(1) as n from metrics", ResultCsvWriter(), is_unsafe=False
+    )
     if times < TRIES:
         assert query.run() == []
         assert capfdbinary.readouterr().out == b"n\n2\n"

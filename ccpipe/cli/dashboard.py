@@ -45,7 +45,6 @@ async def dashboard(
     Examples:
       ccpipe dashboard
       ccpipe dashboard --history /data/metrics --server nats://10.0.0.1:4222
-      ccpipe dashboard --history http://127.0.0.1:8428
       ccpipe dashboard --listen 0.0.0.0:8770 --token-file dashboard.token
 
     Parameters
@@ -54,7 +53,7 @@ async def dashboard(
         Address and port to listen on; default: 127.0.0.1:8770.
     history
         The store that a bridge fills, for longer history: a directory of Parquet
-        files, http://… of VictoriaMetrics or Prometheus, or postgresql://…;
+        files, or the URL of VictoriaMetrics, Prometheus or PostgreSQL;
         default: history.store of the configuration.
     token_file
         File with the tokens that browsers must provide: a line "token role user"

@@ -5,7 +5,6 @@ published on the bus.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from ccpipe.errors import MissingExtra, UsageError, system_reason
 from ccpipe.live.feed import LiveFeed
 from ccpipe.live.node import MAX_INTERVAL, MAX_TEXT
 from ccpipe.live.nodes import MAX_SILENT
+from ccpipe.process.background import background, end_tasks
 
 try:
     from aiohttp import web
@@ -74,11 +74,9 @@ class SilentNodes:
     async def run(self, _: web.Application) -> AsyncIterator[None]:
         """Restore the nodes of the file, and save them while the dashboard runs."""
         self.restore()
-        saving = asyncio.create_task(self._save_regularly())
+        saving = background(self._save_regularly(), "ccpipe-silent-nodes")
         yield
-        saving.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await saving
+        await end_tasks([saving])
         await self.save()
 
     async def _save_regularly(self) -> None:

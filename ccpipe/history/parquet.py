@@ -39,7 +39,7 @@ from ccpipe.history.interfaces import (
 )
 from ccpipe.history.job_events import SECOND, JoinedJobs, overlapping
 from ccpipe.jobs import Job, RunKey
-from ccpipe.process.background import end_tasks
+from ccpipe.process.background import background, end_tasks
 
 try:
     import duckdb
@@ -109,7 +109,7 @@ class ParquetHistory:
             connection = duckdb.connect(config=config)
             is_late = threading.Event()
 
-            interrupting = asyncio.create_task(_interrupt(connection, is_late))
+            interrupting = background(_interrupt(connection, is_late), "ccpipe-interrupt")
             try:
                 return await asyncio.to_thread(_retried, work, connection, is_late)
             except duckdb.InterruptException:

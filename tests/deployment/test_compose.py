@@ -152,7 +152,7 @@ async def test_bridges_are_authorized_and_know_every_setting(
     done = await asyncio.to_thread(lambda: ccpipe(*words, stdin=b"", **environ))
     assert done.code == 0, done.err
     assert "ERROR" not in done.err
-    assert "0 dead letters" in done.err
+    assert "0 left out" in done.err
 
 
 async def test_dashboard_is_viewer_with_token(

@@ -31,7 +31,7 @@ Index = Annotated[
     Path | None,
     Parameter(help="Index directory written by `ccpipe acct index`, to look up jobs by number."),
 ]
-Format = Literal["table", "csv", "json"]
+Format = Literal["table", "json", "csv"]
 Row = dict[str, Any]
 
 NOT_FOUND = 1

@@ -101,9 +101,9 @@ async def jobs(
     output
         table for people; json (one object per line) or csv for programs.
     history
-        The store that a bridge fills: a directory of Parquet files, http://… of
-        VictoriaMetrics or Prometheus, or postgresql://…; default: history.store of
-        the configuration.
+        The store that a bridge fills: a directory of Parquet files, or the URL of
+        VictoriaMetrics, Prometheus or PostgreSQL; default: history.store of the
+        configuration.
     """
     options = {"--user": user, "--all": all_, "--running": running, "--since": since,
                "--until": until, "--state": state, "--partition": partition, "--node": node,

@@ -20,6 +20,7 @@ DIRECTORY = ROOT / "bridges/kubernetes"
 
 TELEMETRY_PORT = 9400
 DASHBOARD_PORT = 8770
+HISTORY_PORT = 8428
 NATS_PORT = 4222
 USER = 10001
 """The user of the image."""
@@ -104,7 +105,7 @@ def dashboard() -> list[dict[str, Any]]:
     return [
         _deployment("dashboard", pod, "RollingUpdate", {}),
         _object("v1", "Service", "dashboard", "dashboard", spec=service),
-        _network_policy("dashboard", DASHBOARD_PORT, []),
+        _network_policy("dashboard", DASHBOARD_PORT, [HISTORY_PORT]),
     ]
 
 
@@ -114,6 +115,7 @@ def _dashboard_container() -> dict[str, Any]:
         "CCPIPE_BUS__JETSTREAM": "false",  # a viewer may not read streams
         "CCPIPE_DASHBOARD__LISTEN": f"0.0.0.0:{DASHBOARD_PORT}",
         "CCPIPE_DASHBOARD__TOKEN_FILE": "/etc/ccpipe/dashboard/tokens",
+        "CCPIPE_HISTORY__STORE": f"http://victoriametrics:{HISTORY_PORT}",
         "XDG_STATE_HOME": "/tmp",  # noqa: S108 - an emptyDir of its own
     }
     return {
@@ -147,7 +149,7 @@ def _dashboard_volumes() -> list[dict[str, Any]]:
         {"name": "site", "configMap": {"name": "ccpipe-site"}},
         {"name": "keys", "secret": {"secretName": "ccpipe-viewer-key", "defaultMode": 0o440}},
         {"name": "tokens", "secret": {"secretName": "ccpipe-dashboard", "defaultMode": 0o440}},
-        {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": "512Mi"}},  # the index of jobs
     ]
 
 

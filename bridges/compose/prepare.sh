@@ -21,7 +21,7 @@ if [ "$(id -u)" = 0 ] && [ -z "${CCPIPE_UID:-}" ]; then
     uid=10001 gid=10001 # no container needs root
 fi
 
-for store in nats publisher victoriametrics grafana \
+for store in nats publisher victoriametrics dashboard grafana \
     cc-backend file hdf5 influxdb jobanalyzer kafka mosquitto parquet postgres prometheus; do
     mkdir -p "deploy/data/$store"
 done

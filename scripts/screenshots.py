@@ -107,6 +107,7 @@ async def shoot(page: Page, url: str, cluster: MadeCluster, images: Path) -> Non
     pages = {
         "dashboard": "#/",
         "dashboard-nodes": "#/nodes//rack/map",
+        "dashboard-jobs": "#/jobs",
         "dashboard-node": f"#/node/{cluster.name}/{quote(gpu or node)}",
         "dashboard-job": f"#/job/{cluster.name}/{job.id}/{job.start}",
         "dashboard-pipe": "#/pipe",

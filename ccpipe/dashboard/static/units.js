@@ -24,6 +24,7 @@ export function unitOf(unit) {
 /** Write a number with about three digits and its unit: 1.24 GB/s; `round` leaves zeros out. */
 export function format(value, unit = "", round = false) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  if (unit === "count") return count(value);
   const { factor, base, fixed } = unitOf(unit);
   let number = value * factor;
   let place = 0;

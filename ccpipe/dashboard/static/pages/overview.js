@@ -65,8 +65,8 @@ export class OverviewPage {
       entry("power", "power"), entry("flops", "floating-point speed"));
     const chart = (title, more) => new Chart({ title, labels: [""], ...more });
     this.charts = [
-      chart("Nodes", { labels: CONDITIONS.map(({ name }) => name), summed: true }),
-      chart("Jobs running"), chart("Power", { unit: "W" }),
+      chart("Nodes", { labels: CONDITIONS.map(({ name }) => name), summed: true, unit: "count" }),
+      chart("Jobs running", { unit: "count" }), chart("Power", { unit: "W" }),
       chart("Floating-point speed", { unit: "Flops/s" })];
     this.counted = new Columns(CONDITIONS.length + 1);
     this.summed = new Columns(2);

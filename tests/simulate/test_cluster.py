@@ -475,8 +475,11 @@ def test_series_include_all_hardware_threads_by_default() -> None:
 METRICS = {each.metric.name: each.metric for each in node_series(NodeParts(accelerator=1), 100_000)}
 
 
+RINGS = Rings(1)
+
+
 def values(name: str, kind: JobKind, scale: float = 1.0) -> list[float]:
-    return [float(value.rstrip(b"i")) for value in Rings(1).ring(METRICS[name], kind, scale)]
+    return [float(value.rstrip(b"i")) for value in RINGS.ring(METRICS[name], kind, scale)]
 
 
 def mean(name: str, kind: JobKind) -> float:

@@ -222,7 +222,7 @@ export class JobsPage {
       return h("th", { scope: "col", class: classOf(column),
         "aria-sort": isSorted ? (descending ? "descending" : "ascending") : null },
       h("button", { type: "button", onclick: () => this.change({ sort: `${next ? "-" : ""}${column}` }) },
-        title, h("i", { "aria-hidden": "true" }, isSorted ? (descending ? " ▼" : " ▲") : "")));
+        title));
     }));
   }
 

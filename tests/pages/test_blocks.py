@@ -57,6 +57,8 @@ NOT_RUN = {
     r"SELECT \* FROM read_parquet": "tests/sinks/parquet/test_sink.py reads files so",
     r"storage:": "Prometheus' own, which tests/servers/prometheus.py starts so",
     r'"api-subjects":': "cc-backend's own, which tests/bridges start so",
+    r"JOB   USER": "tests/cli/jobs prints such tables",
+    r"14:30:00  job ": "tests/cli/console/test_event_text.py writes such lines",
     r"\[project|# pyproject\.toml": "of a package; tests/pages/test_python_page.py installs one",
 }  # fmt: skip
 """How blocks begin that nothing here reads, and why."""

@@ -190,6 +190,7 @@ class Sandbox:
             env={**self.environment, **extra},
             stdin=subprocess.DEVNULL,
             text=True,
+            errors="backslashreplace",  # some outputs are binary
             capture_output=True,
             timeout=100,
             check=False,

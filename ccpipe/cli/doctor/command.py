@@ -54,6 +54,7 @@ async def doctor(
         Maximum time for each store to respond.
     """
     limit = seconds(timeout, "--timeout") or 0.0
+    where.flags()  # raises UsageError: wrong options are no finding
     findings = [finding async for finding in _all(recipes, limit, where)]
     if output == "json":
         rows = [

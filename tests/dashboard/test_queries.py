@@ -72,7 +72,7 @@ async def ask(
 
 
 @pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize("count", [2, 10])
+@pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.long), 10])
 @pytest.mark.parametrize("span", [(0, 39), (60, 1260), (75, 1000)])
 async def test_energy_is_integral_over_time_of_job(
     feed: LiveFeed, stored: Open, store: str, count: int, span: tuple[int, int]

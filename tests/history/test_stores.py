@@ -79,7 +79,9 @@ def check_curves(found: MetricCurves, values: Values, interval: int, start: int)
         assert not np.isnan(curve.values).any()
 
 
-@pytest.mark.parametrize("interval", [2, 10, 60, 90])
+@pytest.mark.parametrize(
+    "interval", [2, *(pytest.param(each, marks=pytest.mark.long) for each in (10, 60)), 90]
+)
 @pytest.mark.parametrize("store", STORES)
 async def test_history_equals_stored_values_at_interval(
     stored: Open, store: str, interval: int

@@ -105,7 +105,9 @@ async def statistics(page: Page) -> Mapping[tuple[str, str], list[str]]:
     return found
 
 
-@pytest.mark.parametrize("interval", [2, 10, 60, 90])
+@pytest.mark.parametrize(
+    "interval", [2, *(pytest.param(each, marks=pytest.mark.long) for each in (10, 60)), 90]
+)
 async def test_job_page_equals_store_at_interval(live: Served, page: Page, interval: int) -> None:
     """Statistics and energy are of exactly the job's time; nothing of the jobs beside it."""
     nodes = ("n1", "n2", "n3")

@@ -8,11 +8,6 @@ from ccpipe.live.nodes import NAN
 from ccpipe.node.sampling.collector import Metric
 
 
-def shares_nodes(job: Job) -> bool:
-    """Return whether other jobs may run on its nodes."""
-    return job.shared not in ("", "none")
-
-
 def is_averaged(metric: str, known: Mapping[str, Metric]) -> bool:
     row = known.get(metric)
     return row is not None and row.is_averaged
@@ -51,7 +46,7 @@ class JobColumns:
                 slots = own or [node.cells.get(metric, 0)]
                 self.slots += slots
                 self._groups.append((len(slots), is_mean))
-            if shares_nodes(job) and not (has_own or is_mean):
+            if job.shares_nodes and not (has_own or is_mean):
                 self.of_whole_node.append(metric)
 
     def reduce(self, row: Sequence[float]) -> list[float]:

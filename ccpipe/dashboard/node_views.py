@@ -2,24 +2,17 @@
 
 import math
 from array import array
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ccpipe.dashboard.access import Viewer
 from ccpipe.live.node import LiveNode
 from ccpipe.live.nodes import LiveNodes
 from ccpipe.live.state import LiveState
-from ccpipe.node.sampling.collector import POWERS
+from ccpipe.node.sampling.collector import power_metrics
 
 NEVER = -1.0
 """Stands for the time of the last metrics of a node that has sent none."""
-
-
-def power_metrics(names: Collection[str]) -> list[str]:
-    """Return the metrics that add up to a node's power; the platform's includes the others."""
-    if "platform_power" in names:
-        return ["platform_power"]
-    return [name for name in POWERS if name in names]
 
 
 def facts(state: LiveState, node: LiveNode, viewer: Viewer) -> list[Any]:

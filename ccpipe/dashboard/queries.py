@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ccpipe.dashboard.access import Viewer
-from ccpipe.dashboard.job_columns import is_averaged, shares_nodes
+from ccpipe.dashboard.job_columns import is_averaged
 from ccpipe.dashboard.views import JOB_METRICS, MAX_LINES, SECOND, details, frame
 from ccpipe.errors import ConfigError, DeniedError, MissingExtra, UnavailableError, UsageError
 from ccpipe.history.interfaces import (
@@ -26,7 +26,7 @@ from ccpipe.history.interfaces import (
 )
 from ccpipe.jobs import Job, RunKey
 from ccpipe.live.feed import LiveFeed
-from ccpipe.node.sampling.collector import POWERS, Metric
+from ccpipe.node.sampling.collector import PLATFORM_POWER, POWERS, Metric, power_metrics
 
 try:
     import numpy as np
@@ -36,8 +36,6 @@ except ImportError:
 MAX_STATISTICS_NODES = 64
 """Maximum number of nodes of a job with statistics each; there is one over all of any number."""
 UNKNOWN_JOB = "neither the bus nor the store has an event of this job"
-ALL_POWER = "platform_power"
-"""The power of a whole node, which includes all others."""
 
 
 class HistoryQuery(msgspec.Struct, tag_field="of", tag="nodes", forbid_unknown_fields=True):
@@ -170,7 +168,7 @@ async def _of_job(
             _columns(curves, metric, nodes, found) if nodes else _band(curves[metric, ""])
         )
     ]
-    powers = [metric for metric in metrics if metric in (ALL_POWER, *POWERS)]
+    powers = power_metrics(metrics)
     columns.append(_sum_of(curves, powers, found))
     header = _times(found) | {
         "job": details(job),
@@ -192,7 +190,7 @@ def job_query(job: Job, now: float) -> MetricQuery:
     return MetricQuery(
         cluster=job.cluster, nodes=[node.hostname for node in job.nodes],
         start=start, stop=max(job.end / SECOND or now, start + 1),
-        metrics=(*JOB_METRICS, ALL_POWER, *POWERS),
+        metrics=(*JOB_METRICS, PLATFORM_POWER, *POWERS),
         hwthreads={node.hostname: node.hwthreads for node in own if node.hwthreads},
         accelerators={node.hostname: node.accelerators for node in own if node.accelerators},
     )  # fmt: skip
@@ -201,15 +199,14 @@ def job_query(job: Job, now: float) -> MetricQuery:
 def shown_metrics(found: Iterable[str]) -> list[str]:
     """Return the metrics of a job's page that were found, in its order; powers are the last."""
     has = set(found)
-    powers = [ALL_POWER] if ALL_POWER in has else [each for each in POWERS if each in has]
-    return [each for each in JOB_METRICS if each in has] + powers
+    return [each for each in JOB_METRICS if each in has] + power_metrics(has)
 
 
 def is_of_whole_node(
     job: Job, metric: str, curves: Iterable[MetricCurve], known: Mapping[str, Metric]
 ) -> bool:
     """Return whether values include other jobs': sums over a node that the job shares."""
-    if not shares_nodes(job) or is_averaged(metric, known):
+    if not job.shares_nodes or is_averaged(metric, known):
         return False
     return any(not curve.is_restricted for curve in curves if curve.metric == metric)
 
@@ -247,7 +244,7 @@ async def _statistics(history: History, job: Job, known: Mapping[str, Metric]) -
     query = job_query(job, time.time())
     found = await history.statistics(query)
     metrics = shown_metrics({row.metric for row in found})
-    powers = [metric for metric in metrics if metric in (ALL_POWER, *POWERS)]
+    powers = power_metrics(metrics)
     nodes = {node.hostname for node in job.nodes[:MAX_STATISTICS_NODES]}
     rows = [row for row in found if row.metric in metrics]
     return {

@@ -31,7 +31,7 @@ from ccpipe.live.node import LiveNode
 from ccpipe.live.state import Entry
 from ccpipe.live.thresholds import exceeded
 from ccpipe.live.totals import SILENT
-from ccpipe.node.sampling.collector import POWERS
+from ccpipe.node.sampling.collector import power_metrics
 
 MAX_METRICS = 64
 MAX_LINES = 8
@@ -378,9 +378,7 @@ class JobPage(RowsView[JobQuery]):
         found = (nodes.nodes.get((job.cluster, each.hostname)) for each in job.nodes)
         there = [node for node in found if node is not None and node.cells]
         has = {metric for node in there for metric in node.cells}
-        powers = [each for each in POWERS if each in has]
-        if "platform_power" in has:
-            powers = ["platform_power"]  # it includes the others
+        powers = power_metrics(has)
         metrics = [each for each in JOB_METRICS if each in has] + powers
         has_lines = len(job.nodes) <= MAX_LINES
         columns = JobColumns(job, there, metrics, nodes.known, has_lines=has_lines)

@@ -74,13 +74,18 @@ class StoredSeries:
     """At which it was measured, in seconds, if the store knows; else the times tell."""
 
 
+def check_time(start: float, stop: float) -> None:
+    """Raise UsageError for a time that is not answered."""
+    if not 0 < stop - start <= MAX_DAYS * 86400 or start < 0:
+        raise UsageError(f"a time range is more than 0 s and at most {MAX_DAYS} days")
+
+
 def check_query(query: MetricQuery, *, has_lines: bool = True) -> None:
     """Raise UsageError for a time or a number of nodes that is not answered.
 
     `has_lines` says whether the answer has a curve for each node unless they are combined.
     """
-    if not 0 < query.stop - query.start <= MAX_DAYS * 86400 or query.start < 0:
-        raise UsageError(f"a time range is more than 0 s and at most {MAX_DAYS} days")
+    check_time(query.start, query.stop)
     maximum = MAX_LINES if has_lines and not query.over_nodes else MAX_NODES
     if not 0 < len(query.nodes) <= maximum:
         raise UsageError(f"from 1 to {maximum} nodes at once, got {len(query.nodes)}")
@@ -102,6 +107,12 @@ def owned_parts(query: MetricQuery) -> tuple[list[str], list[str]]:
         **{f"{host}/accelerator": list(ids) for host, ids in query.accelerators.items() if ids},
     }
     return list(owned), [f"{name}/{id_}" for name, ids in owned.items() for id_ in ids]
+
+
+def part_name(kind: str, id_: str, stype: str, stype_id: str) -> str:
+    """Return the name of a part by its tags; empty for a whole node, whose `kind` is empty."""
+    own = f"{kind} {id_}".strip() if kind else ""
+    return f"{own} {stype} {stype_id}".strip() if stype else own
 
 
 def stored_series(

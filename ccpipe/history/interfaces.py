@@ -65,7 +65,7 @@ class MetricCurve:
 
 @dataclass(frozen=True)
 class MetricCurves:
-    """MetricCurves with common times, in any order."""
+    """Curves with common times, in any order."""
 
     times: Column
     """Starts of intervals, all `step` apart."""

@@ -14,11 +14,9 @@ from ccpipe.errors import DataError
 from ccpipe.formats.units import parse_unit
 from ccpipe.history.interfaces import MetricStatistics
 from ccpipe.jobs import Job, JobNode
-from ccpipe.node.sampling.collector import POWERS
+from ccpipe.node.sampling.collector import PLATFORM_POWER, POWERS, power_metrics
 
 MIB = 2**20
-PLATFORM_POWER = "platform_power"
-"""Includes the other powers of a node, which are not added to it."""
 GPU_POWERS = ("nv_power_usage", "rocm_avg_power")
 GPU_USE = ("nv_util", "rocm_gfx_util")
 """Percent of the time that a GPU was busy."""
@@ -86,7 +84,7 @@ class JobMetrics:
 
     def mean(self, metric: str, node: JobNode) -> float | None:
         """Return the mean of a metric on a node that the job does not share."""
-        found = None if is_shared(self.job) else self.of(node, metric)
+        found = None if self.job.shares_nodes else self.of(node, metric)
         return found.mean if found else None
 
     def threads(self, node: JobNode) -> float | None:
@@ -96,11 +94,11 @@ class JobMetrics:
         if self.job.hwthreads:
             return self.job.hwthreads / len(self.job.nodes)
         count = self.of(node, "num_cpus")
-        return count.maximum if count and not is_shared(self.job) else None
+        return count.maximum if count and not self.job.shares_nodes else None
 
     def share(self, node: JobNode) -> float | None:
         """Return the part of a node that the job has, by hardware threads; None if unknown."""
-        if not is_shared(self.job):
+        if not self.job.shares_nodes:
             return 1.0
         own, count = len(node.hwthreads) or node.cpus, self.of(node, "num_cpus")
         return min(1.0, own / count.maximum) if own and count and count.maximum else None
@@ -111,7 +109,7 @@ class JobMetrics:
         own = [self.of(node, metric, part) for metric in ("job_user_cpu", "job_sys_cpu")]
         if found := [each.mean for each in own if each]:
             return sum(found) / 100
-        is_shared_node = is_shared(self.job)
+        is_shared_node = self.job.shares_nodes
         if is_shared_node and not node.hwthreads:
             return None
         used = self.of(node, "cpu_used")
@@ -126,7 +124,7 @@ class JobMetrics:
     def peak_memory(self, node: JobNode) -> float | None:
         """Return the highest memory use on a node, in bytes."""
         own = self._bytes(node, "job_mem_used", f"job {self.job.id}")
-        if own is not None or is_shared(self.job):
+        if own is not None or self.job.shares_nodes:
             return own
         return self._bytes(node, "mem_used")
 
@@ -138,7 +136,7 @@ class JobMetrics:
             return limit
         if self.job.memory and len(self.job.nodes) == 1:
             return self.job.memory  # of several nodes it may be that of each, or of all
-        return None if is_shared(self.job) else self._bytes(node, "mem_total")
+        return None if self.job.shares_nodes else self._bytes(node, "mem_total")
 
     def _bytes(self, node: JobNode, metric: str, part: str = "") -> float | None:
         found = self.of(node, metric, part)
@@ -162,7 +160,7 @@ class JobMetrics:
         words = [part.split(" ") for part in sorted(parts)]
         ids = [word[1] for word in words if word[0] == "accelerator" and len(word) == 2]  # noqa: PLR2004
         own = [id_ for id_ in ids if id_ in node.accelerators]
-        return own if own or is_shared(self.job) else ids
+        return own if own or self.job.shares_nodes else ids
 
     def _sum(
         self, of_node: Callable[[JobNode], float | None], limit: Callable[[JobNode], float | None]
@@ -193,7 +191,7 @@ class JobMetrics:
     def energy(self, joules: Callable[[str, str, str], float | None]) -> Energy | None:
         """Add up the energy of the nodes; `joules` returns that of a node, a metric and a part."""
         names = {metric for _, metric in self._parts}
-        powers = [PLATFORM_POWER] if PLATFORM_POWER in names else [p for p in POWERS if p in names]
+        powers = power_metrics(names)
         found = [self._energy_of(node, powers, joules) for node in self.job.nodes]
         known = [each for each in found if each is not None]
         return Energy(sum(known), powers, len(known)) if known else None
@@ -219,8 +217,3 @@ class JobMetrics:
 
 def _gpu(id_: str) -> str:
     return f"accelerator {id_}"
-
-
-def is_shared(job: Job) -> bool:
-    """Whether other jobs may run on its nodes; unknown counts as no, as in most schedulers."""
-    return job.shared not in ("", "none")

@@ -19,11 +19,11 @@ from ccpipe.errors import MissingExtra, UnavailableError, UsageError
 from ccpipe.history.grid import (
     FINE,
     MAX_CELLS,
-    MAX_DAYS,
     QUERY_SECONDS,
     StoredSeries,
     base_step,
     check_query,
+    check_time,
     curves_of,
     owned_parts,
     statistics_of,
@@ -83,8 +83,7 @@ class ParquetHistory:
         return await self._run(partial(self._statistics, query))
 
     async def jobs(self, cluster: str, start: float, stop: float) -> Sequence[Job]:
-        if not 0 < stop - start <= MAX_DAYS * DAY or start < 0:
-            raise UsageError(f"a time range is more than 0 s and at most {MAX_DAYS} days")
+        check_time(start, stop)
         span = max(0.0, start - LONGEST_JOB), stop + LONGEST_JOB
 
         def read(connection: Connection) -> list[Job]:

@@ -3,32 +3,31 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
-from urllib.parse import parse_qs, urlsplit
 
-from ccpipe.config import mask, read_secret
+from ccpipe.config import read_secret
 from ccpipe.errors import (
     ConfigError,
     DeniedError,
     MissingExtra,
     TimedOutError,
     UnavailableError,
-    UsageError,
     system_reason,
 )
 from ccpipe.history.grid import (
     FINE,
     MAX_CELLS,
-    MAX_DAYS,
     OWN,
     QUERY_SECONDS,
     StoredSeries,
     base_step,
     check_query,
+    check_time,
     curves_of,
     owned_parts,
+    part_name,
     statistics_of,
     stored_series,
     wider_query,
@@ -40,16 +39,12 @@ from ccpipe.jobs import Job, RunKey
 
 try:
     import asyncpg
+
+    from ccpipe.sinks.postgres.store import FAILURES, place_of
 except ImportError:
     raise MissingExtra("asyncpg", "postgres") from None
 
 DAY = 86400
-_FAILURES = (
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    OSError,  # including TimeoutError
-)
 _NO_SUCH = ("3D000", "3F000", "42P01")
 """Error states: no such database, schema or table."""
 
@@ -78,17 +73,7 @@ class PostgresHistory:
 
         `averaged` returns the metrics that are not summed over parts; it is called in a thread.
         """
-        try:
-            address = urlsplit(url)
-            is_address = address.port != 0
-        except ValueError:
-            is_address = False
-        if not is_address:
-            raise ConfigError(f"history: {mask(url, 'url')!r} is not a postgresql:// address")
-        if address.password or "password" in parse_qs(address.query):
-            raise ConfigError("history: must not contain a password; use password_file")
-        host, port = address.hostname or "localhost", address.port or 5432
-        self.place = f"PostgreSQL at {host}:{port}{address.path}"
+        self.place = place_of(url, "history")
         self._url, self._user, self._password_file = url, user, password_file
         self._averaged = averaged
         self._connection: Any = None
@@ -124,8 +109,7 @@ class PostgresHistory:
         return [stored_series(*groups[number], *columns) for number, *columns in rows]
 
     async def jobs(self, cluster: str, start: float, stop: float) -> Sequence[Job]:
-        if not 0 < stop - start <= MAX_DAYS * DAY or start < 0:
-            raise UsageError(f"a time range is more than 0 s and at most {MAX_DAYS} days")
+        check_time(start, stop)
         events = JoinedJobs()
         async with self._transaction() as connection:
             span = max(0.0, start - LONGEST_JOB), stop + LONGEST_JOB
@@ -148,7 +132,7 @@ class PostgresHistory:
 
     async def close(self) -> None:
         if self._connection is not None:
-            with contextlib.suppress(*_FAILURES):
+            with contextlib.suppress(*FAILURES):
                 await self._connection.close(timeout=1)
         self._connection = None
 
@@ -162,7 +146,7 @@ class PostgresHistory:
                         self._connection = await self._connect()
                     async with self._connection.transaction(readonly=True):
                         yield self._connection
-            except _FAILURES as error:
+            except FAILURES as error:
                 self._drop()
                 raise self._reported(error) from None
             except asyncio.CancelledError:
@@ -222,7 +206,14 @@ class PostgresHistory:
             level = f"{kind} {stype}".strip()
             of_row = [_Group(host, metric, level, "")]
             if query.has_parts and level != OWN and kind not in FINE:
-                of_row.append(_Group(host, metric, level, _part_of(row)))
+                of_row.append(
+                    _Group(
+                        host,
+                        metric,
+                        level,
+                        part_name(kind, row["type_id"] or "", stype, row["stype_id"] or ""),
+                    )
+                )
             for group in of_row:
                 is_averaged = level == OWN or metric in averaged
                 entry = row["id"], numbers.setdefault(group, len(numbers)), is_averaged
@@ -252,11 +243,6 @@ def _span(query: MetricQuery) -> tuple[datetime, datetime, float]:
 
 def _time(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
-
-
-def _part_of(row: Mapping[str, str]) -> str:
-    own = f"{row['type']} {row['type_id'] or ''}".strip() if row["type"] else ""
-    return f"{own} {row['stype']} {row['stype_id'] or ''}".strip() if row["stype"] else own
 
 
 SERIES = """

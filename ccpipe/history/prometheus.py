@@ -25,6 +25,7 @@ from ccpipe.history.grid import (
     base_step,
     check_query,
     curves_of,
+    part_name,
     statistics_of,
 )
 from ccpipe.history.interfaces import Column, MetricCurves, MetricQuery, MetricStatistics
@@ -304,9 +305,8 @@ def _id_of(labels: Mapping[str, str], name: str) -> str:
 
 
 def _part_of(labels: Mapping[str, str]) -> str:
-    kind, stype = _type_of(labels), labels.get("stype", "")
-    own = f"{kind} {_id_of(labels, 'type')}".strip() if kind else ""
-    return f"{own} {stype} {_id_of(labels, 'stype')}".strip() if stype else own
+    ids = _id_of(labels, "type"), _id_of(labels, "stype")
+    return part_name(_type_of(labels), ids[0], labels.get("stype", ""), ids[1])
 
 
 def _is_owned(labels: Mapping[str, str], query: MetricQuery) -> bool:

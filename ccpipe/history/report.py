@@ -16,7 +16,6 @@ from ccpipe.history.job_metrics import (
     Efficiency,
     Energy,
     JobMetrics,
-    is_shared,
 )
 from ccpipe.jobs import Job
 
@@ -70,7 +69,7 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
 def report_query(job: Job, now: float) -> MetricQuery:
     """Return the query for the statistics that `report` needs; `now` ends a job that runs."""
     start, stop = time_range(job, now)
-    own = job.nodes if is_shared(job) else ()
+    own = job.nodes if job.shares_nodes else ()
     return MetricQuery(
         cluster=job.cluster,
         nodes=[node.hostname for node in job.nodes],
@@ -128,7 +127,7 @@ def report(
         memory=memory,
         gpu=gpu,
         energy=energy,
-        is_shared=is_shared(job),
+        is_shared=job.shares_nodes,
         metrics=list(_metric_reports(statistics, units)),
         findings=findings(usage, stop - start, cpu),
     )

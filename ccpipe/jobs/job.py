@@ -129,6 +129,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return RunKey(self.cluster, self.id, self.start)
 
     @property
+    def shares_nodes(self) -> bool:
+        """Whether other jobs may run on its nodes; unknown counts as no, as most schedulers do."""
+        return self.shared not in ("", "none")
+
+    @property
     def has_ended(self) -> bool:
         """Whether it has ended at a known time."""
         return is_final(self.state) and self.end > 0

@@ -12,7 +12,7 @@ import importlib
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from queue import SimpleQueue
@@ -61,6 +61,15 @@ AVERAGED = frozenset({"percent", "temperature", "hertz", "revolution", "volt"})
 
 POWERS = ("cpu_power", "mem_power", "nv_power_usage", "rocm_avg_power")
 """Metrics of a node's parts that add up to the energy of a job."""
+PLATFORM_POWER = "platform_power"
+"""The power of a whole node, which includes all others."""
+
+
+def power_metrics(names: Collection[str]) -> list[str]:
+    """Return those of some metrics that add up to a node's power."""
+    if PLATFORM_POWER in names:
+        return [PLATFORM_POWER]
+    return [name for name in POWERS if name in names]
 
 
 class Metric(NamedTuple):

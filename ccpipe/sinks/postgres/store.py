@@ -206,6 +206,24 @@ FAILURES = (
 )
 
 
+def place_of(url: str, option: str) -> str:
+    """Return where a database is, for messages.
+
+    Raises ConfigError, naming the option, if the address is invalid or contains a password.
+    """
+    try:
+        address = urlsplit(url)
+        is_address = address.scheme in ("postgresql", "postgres") and address.port != 0
+    except ValueError:  # the port is not a number
+        is_address = False
+    if not is_address:
+        raise ConfigError(f"{option}: {mask(url, 'url')!r} is not a postgresql:// address")
+    if address.password or "password" in parse_qs(address.query):
+        raise ConfigError(f"{option}: must not contain a password; use password_file")
+    host, port = address.hostname or "localhost", address.port or 5432
+    return f"PostgreSQL at {host}:{port}{address.path}"
+
+
 class Database:
     """One database, and at most one connection to it."""
 
@@ -214,18 +232,8 @@ class Database:
 
         `tables` are those that are written to.
         """
-        try:
-            address = urlsplit(url)
-            is_address = address.scheme in ("postgresql", "postgres") and address.port != 0
-        except ValueError:  # the port is not a number
-            is_address = False
-        if not is_address:
-            raise ConfigError(f"url: {mask(url, 'url')!r} is not a postgresql:// address")
-        if address.password or "password" in parse_qs(address.query):
-            raise ConfigError("url: must not contain a password; use password_file")
         self.url = url
-        host, port = address.hostname or "localhost", address.port or 5432
-        self.place = f"PostgreSQL at {host}:{port}{address.path}"
+        self.place = place_of(url, "url")
         self.password_file = password_file
         self.timeout = timeout
         self.tables = tables

@@ -13,6 +13,7 @@ help:
 	@echo "make docs     the site of the pages, in build/site"
 	@echo "make long     tests that take too long for every change; properties with more examples"
 	@echo "make slurm    jobs of all kinds on a real Slurm, as root"
+	@echo "make site     packages, images and a real Kubernetes, installed as sites do, as root"
 	@echo "make chaos    kill, freeze and starve every part, and account for every line"
 	@echo "make bench    measure speed, as ratios"
 	@echo "make scale    flows of simulated clusters of up to 100 000 nodes, measured"
@@ -78,6 +79,11 @@ long: install-test debian
 slurm: install-test
 	scripts/slurm_cluster.py install
 	$(BIN)/pytest -m slurm tests/slurm
+
+# What a site installs, built and tried: packages, images, a real Kubernetes. Needs root.
+.PHONY: site
+site: install-test debian
+	$(BIN)/pytest -m site tests/site $(ARGS)
 
 # Every fault, several rounds each, in some ten minutes; writes docs/operations/reliability.md.
 .PHONY: chaos

@@ -1,0 +1,1 @@
+"""What sites install, built and tried where they would run it, as root: ``make site``."""

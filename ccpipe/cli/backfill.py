@@ -26,7 +26,7 @@ from ccpipe.cli.console.options import (
     point_in_time,
 )
 from ccpipe.cli.recipe.pipe import Discarded, dead_letter_sink, run_pipe
-from ccpipe.cli.recipe.shipped import find_recipe, load_recipe
+from ccpipe.cli.recipe.shipped import RecipePath, find_recipe, load_recipe
 from ccpipe.config import mask
 from ccpipe.errors import ConfigError, DataError, UsageError
 from ccpipe.pipeline import Source, Stages
@@ -52,7 +52,7 @@ async def backfill(
     from_: Annotated[
         Literal["parquet", "postgres", "file", "line", "json", "csv"], Parameter(name="--from")
     ],
-    to: Path,
+    to: RecipePath,
     since: Since = None,
     until: Until = None,
     node: Nodes = None,

@@ -13,7 +13,7 @@ import msgspec
 
 from ccpipe.cli.console.options import ExitAfter, SiteOptions, seconds
 from ccpipe.cli.recipe.pipe import Discarded, dead_letter_sink, run_pipe
-from ccpipe.cli.recipe.shipped import find_recipe, load_recipe
+from ccpipe.cli.recipe.shipped import RecipePath, find_recipe, load_recipe
 from ccpipe.config import Batching, Recipe, mask
 from ccpipe.errors import ConfigError
 from ccpipe.node.agent.parts import translators
@@ -31,7 +31,7 @@ STATE_FILE = "state_file"
 
 
 async def bridge(
-    recipe: Path,
+    recipe: RecipePath,
     /,
     *,
     dry_run: bool = False,

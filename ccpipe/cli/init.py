@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ccpipe.cli.console.options import URL, read_servers
-from ccpipe.cli.recipe.shipped import directory, recipes, shipped_recipe
+from ccpipe.cli.recipe.shipped import COMPLETED, directory, recipes, shipped_recipe
 from ccpipe.errors import CreateError, UsageError, create_reason
 from ccpipe.terminal import listed
 
@@ -38,7 +38,7 @@ def init(
     *,
     cluster: str = "local",
     server: Annotated[str, URL] = "nats://127.0.0.1:4222",
-    recipe: list[str] | None = None,
+    recipe: Annotated[list[str] | None, COMPLETED] = None,
     units: bool = False,
     dry_run: bool = False,
 ) -> None:

@@ -14,7 +14,7 @@ from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.console.options import DURATION, Lenient, On, SiteOptions, refuse_options, seconds
 from ccpipe.cli.convert.converters import read_envelopes
 from ccpipe.cli.recipe.probe import Fault, RecipeProbe, stream_faults, unreachable
-from ccpipe.cli.recipe.shipped import find_recipe
+from ccpipe.cli.recipe.shipped import RecipePath, find_recipe
 from ccpipe.config import Site, load, read_toml
 from ccpipe.errors import (
     CcpipeError,
@@ -54,7 +54,7 @@ BY_SEVERITY = tuple(
 
 
 async def validate(
-    *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
+    *files: Annotated[RecipePath, Parameter(allow_leading_hyphen=True)],
     from_: Annotated[
         Literal["auto", "line", "sonar", "gridengine"], Parameter(name="--from")
     ] = "auto",

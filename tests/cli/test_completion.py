@@ -5,6 +5,7 @@ import pty
 import re
 import select
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -31,6 +32,17 @@ LINES = [
     ),
 ]
 """Text typed before Tab, and the line after it."""
+RECIPES = [
+    ("ccpipe bridge vict", "ccpipe bridge victoriametrics"),
+    ("ccpipe bridge our-st", "ccpipe bridge our-store"),
+    ("ccpipe bridge some-", "ccpipe bridge some-lines.lp"),
+    ("ccpipe validate vict", "ccpipe validate victoriametrics"),
+    ("ccpipe doctor parquet our-st", "ccpipe doctor parquet our-store"),
+    ("ccpipe backfill a.lp --to vict", "ccpipe backfill a.lp --to victoriametrics"),
+    ("ccpipe init --recipe vict", "ccpipe init --recipe victoriametrics"),
+]
+"""The same for recipes, shipped ones and the site's own, for which the script asks ccpipe."""
+PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 PROMPT = "READY> "
 SECONDS = 60.0
 
@@ -43,7 +55,7 @@ class Terminal:
         self._process = subprocess.Popen(
             words, stdin=theirs, stdout=theirs, stderr=theirs, cwd=directory,
             start_new_session=True,
-            env={"PATH": os.environ["PATH"], "TERM": "dumb", "HOME": str(directory), "LC_ALL": "C"},
+            env={"PATH": PATH, "TERM": "dumb", "HOME": str(directory), "LC_ALL": "C"},
         )  # fmt: skip
         os.close(theirs)
 
@@ -70,9 +82,18 @@ def completed(terminal: Terminal, typed: str) -> str:
     return terminal.read_until(r"\nline: (.*?)\r?\n")[1].strip()
 
 
+def write_files(home: Path) -> None:
+    """Write a file to complete, and the configuration and the recipe of a site."""
+    home.joinpath("some-lines.lp").touch()
+    bridges = home / ".config" / "ccpipe" / "bridges"
+    bridges.mkdir(parents=True)
+    bridges.joinpath("our-store.toml").touch()
+    bridges.with_name("ccpipe.toml").touch()
+
+
 def start(shell: str, directory: Path) -> Terminal:
     """Start a shell that knows our completions, without anybody's own configuration."""
-    directory.joinpath("some-lines.lp").touch()
+    write_files(directory)
     script = directory / ("_ccpipe" if shell == "zsh" else "ccpipe.bash")
     script.write_text(ccpipe("completion", shell).out)
     if shell == "bash":
@@ -100,13 +121,13 @@ def test_completion_script_has_commands_and_options(shell: str) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_shell_completes_line_at_tab_key(shell: str, tmp_path: Path) -> None:
-    """Commands, options, their values and files, in a shell at a terminal."""
+    """Commands, options, their values, recipes and files, in a shell at a terminal."""
     terminal = start(shell, tmp_path)
     try:
-        found = [completed(terminal, typed) for typed, _ in LINES]
+        found = [completed(terminal, typed) for typed, _ in (*LINES, *RECIPES)]
     finally:
         terminal.close()
-    assert found == [wanted for _, wanted in LINES]
+    assert found == [wanted for _, wanted in (*LINES, *RECIPES)]
 
 
 def test_zsh_accepts_script_from_pipe(tmp_path: Path) -> None:
@@ -122,17 +143,17 @@ def test_zsh_accepts_script_from_pipe(tmp_path: Path) -> None:
 
 def test_fish_completes_line(tmp_path: Path) -> None:
     """The real shell lists its suggestions for the Tab key, the best ones first."""
-    tmp_path.joinpath("some-lines.lp").touch()
+    write_files(tmp_path)
     script = tmp_path / "ccpipe.fish"
     script.write_text(ccpipe("completion", "fish").out)
-    script_text = "\n".join(f"complete -C '{typed}' | head -n 1" for typed, _ in LINES)
+    script_text = "\n".join(f"complete -C '{typed}' | head -n 1" for typed, _ in (*LINES, *RECIPES))
     done = subprocess.run(
         [program("fish", "fish"), "--no-config", "-c", f"source {script}\n{script_text}"],
         capture_output=True, text=True, check=True, cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "TERM": "dumb", "HOME": str(tmp_path)},
+        env={"PATH": PATH, "TERM": "dumb", "HOME": str(tmp_path)},
     )  # fmt: skip
     offered = [line.partition("\t")[0] for line in done.stdout.splitlines()]
-    assert offered == [wanted.split()[-1] for _, wanted in LINES], done.stderr
+    assert offered == [wanted.split()[-1] for _, wanted in (*LINES, *RECIPES)], done.stderr
 
 
 def test_completion_requires_name_of_shell() -> None:

@@ -13,8 +13,8 @@ from ccpipe.cli.console.output import Output, print_json, table, terminal_width
 from ccpipe.cli.doctor.broker import broker
 from ccpipe.cli.doctor.machine import disks, software, spools, state_directories, units
 from ccpipe.cli.recipe.probe import RecipeProbe
-from ccpipe.cli.recipe.shipped import find_recipe
-from ccpipe.config import Site, find_config
+from ccpipe.cli.recipe.shipped import RecipePath, find_recipe, own_recipes
+from ccpipe.config import Site
 from ccpipe.errors import CcpipeError
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import paint, printable
@@ -28,7 +28,7 @@ COLOURS = {
 
 
 async def doctor(
-    *recipes: Path,
+    *recipes: RecipePath,
     timeout: Annotated[str, DURATION] = "5s",
     output: Output = "table",
     where: SiteOptions = SiteOptions(),
@@ -84,7 +84,7 @@ async def _all(recipes: Sequence[Path], limit: float, where: SiteOptions) -> Asy
     for finding in spools(site):
         yield finding
     directories = state_directories()
-    for path in recipes or _own_recipes(where):
+    for path in recipes or own_recipes(where.path()).values():
         finding, directory = await _recipe(path, limit, where)
         yield finding
         directories += [directory] if directory else []
@@ -100,11 +100,6 @@ async def _bus(site: Site) -> AsyncIterator[Finding]:
                 yield finding
     except CcpipeError as error:
         yield Finding("broker", Status.CRITICAL, str(error))
-
-
-def _own_recipes(where: SiteOptions) -> list[Path]:
-    config = where.path() or find_config()
-    return sorted((config.parent / "bridges").glob("*.toml")) if config else []
 
 
 async def _recipe(path: Path, limit: float, where: SiteOptions) -> tuple[Finding, Path | None]:

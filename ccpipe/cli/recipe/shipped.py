@@ -5,6 +5,9 @@ their original paths.
 """
 
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 import ccpipe
 from ccpipe.cli.console.options import SiteOptions
@@ -24,6 +27,19 @@ def recipes() -> dict[str, Path]:
     return {path.stem: path for path in sorted((directory() / "bridges").glob("*.toml"))}
 
 
+def own_recipes(config: Path | None) -> dict[str, Path]:
+    """Return the recipes in ``bridges/`` next to a configuration file, by name."""
+    found = sorted((config.parent / "bridges").glob("*.toml")) if config else []
+    return {path.stem: path for path in found}
+
+
+COMPLETED = Parameter(completer=lambda _: sorted({*recipes(), *own_recipes(find_config())}))
+"""What the shell completes with the names of recipes, and with files."""
+
+RecipePath = Annotated[Path, COMPLETED]
+"""An argument for ``find_recipe``."""
+
+
 def find_recipe(path: Path) -> Path:
     """Return the path of a recipe that is given as a file or by name.
 
@@ -33,10 +49,8 @@ def find_recipe(path: Path) -> Path:
     name = str(path)
     if name == "-" or path.suffix or len(path.parts) != 1 or path.is_file():
         return path
-    config = find_config()
-    if config is not None and (own := config.parent / "bridges" / f"{name}.toml").is_file():
-        return own
-    return shipped_recipe(name)
+    own = own_recipes(find_config())
+    return own[name] if name in own else shipped_recipe(name)
 
 
 def load_recipe(path: Path, where: SiteOptions) -> Recipe:

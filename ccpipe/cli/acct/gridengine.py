@@ -26,13 +26,12 @@ from ccpipe.cli.acct.table import (
     TableOptions,
     TimeLimits,
     clean,
-    format_elapsed,
     local_time,
 )
 from ccpipe.cli.console.options import NODES, Since, Until, expand_patterns, refuse_options
 from ccpipe.errors import UsageError
 from ccpipe.formats.gridengine import Accounting
-from ccpipe.terminal import note, printable
+from ccpipe.terminal import format_elapsed, note, printable
 
 if TYPE_CHECKING:  # it needs pyarrow, and `ccpipe acct --help` must not
     from ccpipe.accounting.gridengine import RecordSelection

@@ -28,14 +28,13 @@ from ccpipe.cli.acct.table import (
     TableLayout,
     TableOptions,
     TimeLimits,
-    format_elapsed,
     local_time,
 )
 from ccpipe.cli.console.options import NODES, expand_patterns, refuse_options
 from ccpipe.errors import DataError, UsageError
 from ccpipe.formats import nodelist
 from ccpipe.formats.files import open_stream
-from ccpipe.terminal import Progress, note, printable
+from ccpipe.terminal import Progress, format_elapsed, note, printable
 
 if TYPE_CHECKING:  # it needs pyarrow
     from ccpipe.accounting.slurm import JobRun

@@ -19,7 +19,7 @@ from cyclopts import Parameter
 from ccpipe.cli.console.options import Count, Since, Until, point_in_time
 from ccpipe.cli.console.output import cut, fit, print_table, terminal_width
 from ccpipe.errors import UsageError
-from ccpipe.terminal import note, plural, printable
+from ccpipe.terminal import in_bytes, note, plural, printable
 
 if TYPE_CHECKING:  # it needs pyarrow
     from ccpipe.accounting.sums import GroupTotal
@@ -153,7 +153,7 @@ class TableLayout:
         if plain in self.shares:
             return f"{100 * value:.1f}%"
         if plain in self.volumes:
-            return format_bytes(value)
+            return in_bytes(value)
         if isinstance(value, str):
             return printable(clean(value))
         return self.number(head, value)
@@ -253,22 +253,6 @@ def _aligned(rows: list[list[str]]) -> list[list[str]]:
             width = max(map(len, column))
             column[:] = [f"{cell:>{width}}" for cell in column]
     return [list(row) for row in zip(*columns, strict=True)]
-
-
-def format_elapsed(seconds: float) -> str:
-    """Format seconds as Slurm does: ``[DD-]HH:MM:SS``."""
-    minutes, second = divmod(round(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    days, hour = divmod(hours, 24)
-    return f"{days}-" * bool(days) + f"{hour:02}:{minute:02}:{second:02}"
-
-
-def format_bytes(value: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:  # noqa: PLR2004 - the next unit
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
 
 
 def best(rows: Iterable[Row], name: str, count: int | None) -> list[Row]:

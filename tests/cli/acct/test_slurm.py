@@ -103,8 +103,8 @@ def test_sacct_table_has_units(acct: Acct) -> None:
     head, line = acct("slurm", ROWS, "-j", "3").out.splitlines()
     shown = dict(zip(head.split(), line.replace(" MiB", "MiB").replace(" GiB", "GiB").split(),
                      strict=True))  # fmt: skip
-    assert shown["ElapsedRaw"] == "00:00:55"
-    assert (shown["ReqMem"], shown["Efficiency"], shown["ExitCode"]) == ("1.6GiB", "12.9%", "0:0")
+    assert shown["ElapsedRaw"] == "0:00:55"
+    assert (shown["ReqMem"], shown["Efficiency"], shown["ExitCode"]) == ("1.56GiB", "12.9%", "0:0")
 
 
 def test_sacct_top_sorts_by_cpu_time(acct: Acct) -> None:
@@ -136,12 +136,12 @@ def test_sacct_exits_with_1_if_job_is_not_found(acct: Acct) -> None:
 @pytest.mark.parametrize(
     ("head", "value", "text"),
     [
-        ("ElapsedRaw", 0, "00:00:00"),
-        ("ElapsedRaw", 59.6, "00:01:00"),
-        ("TotalCPU", 3661, "01:01:01"),
+        ("ElapsedRaw", 0, "0:00:00"),
+        ("ElapsedRaw", 59.6, "0:01:00"),
+        ("TotalCPU", 3661, "1:01:01"),
         ("ElapsedRaw P50", 90061.0, "1-01:01:01"),
         ("TotalCPU", None, "-"),
-        ("Memory P95", 2**20, "1.0 MiB"),
+        ("Memory P95", 2**20, "1 MiB"),
         ("Efficiency", 0.25, "25.0%"),
         ("ConsumedEnergyRaw", 24022.0, "24022"),
         ("JobName", "a\x1bb", "a\\x1bb"),

@@ -137,7 +137,7 @@ def test_percentiles_have_their_names(acct: Acct) -> None:
     ]
     assert list(row)[-6:] == names
     assert row["MEMORY PEAK P99.5"] == pytest.approx(2**32, rel=0.005)
-    assert "4.0 GiB" in acct("gridengine", *arguments).out
+    assert "4.02 GiB" in acct("gridengine", *arguments).out
 
 
 def test_command_lines_are_not_shown(acct: Acct) -> None:

@@ -1,4 +1,4 @@
-"""Payloads of cc-backend's events of the classes ``job``, ``nodestate`` and ``topology``.
+"""Payloads of cc-backend's events ``job``, ``nodestate`` and ``topology``; names of parts.
 
 Its decoder rejects unknown keys, so only these may be written. Fields with their default value
 are omitted. The class ``nodereason`` is our own; cc-backend does not read it.
@@ -13,6 +13,14 @@ import msgspec
 
 MAX_STATES = 1000
 """Maximum number of nodes per event ``nodestate``, so that it fits a broker's maximum payload."""
+
+
+def part_name(type_: str, type_id: str, stype: str, stype_id: str) -> str:
+    """Return the name of a part of a node by its tags, such as ``socket 1``; empty for a node."""
+    words = [f"{type_} {type_id}"] if type_ not in ("", "node") else []
+    if stype:
+        words.append(f"{stype} {stype_id}")
+    return " ".join(map(str.strip, words))
 
 
 class Resource(msgspec.Struct, omit_defaults=True):

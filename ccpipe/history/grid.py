@@ -109,12 +109,6 @@ def owned_parts(query: MetricQuery) -> tuple[list[str], list[str]]:
     return list(owned), [f"{name}/{id_}" for name, ids in owned.items() for id_ in ids]
 
 
-def part_name(kind: str, id_: str, stype: str, stype_id: str) -> str:
-    """Return the name of a part by its tags; empty for a whole node, whose `kind` is empty."""
-    own = f"{kind} {id_}".strip() if kind else ""
-    return f"{own} {stype} {stype_id}".strip() if stype else own
-
-
 def stored_series(
     hostname: str, metric: str, level: str, part: str, *columns: Sequence[float]
 ) -> StoredSeries:

@@ -1,15 +1,18 @@
 """Jobs from stored events of their starts and stops."""
 
+import time as clocks
 from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from ccpipe.errors import DataError, UsageError
+from ccpipe.history.interfaces import LONGEST_JOB
 from ccpipe.jobs import RUNNING, Job, RunKey, function_of, read_event
 from ccpipe.message import event
 
 MAX_EVENTS = 200_000
 SECOND = 10**9
+DAY = 86400
 
 
 class JoinedJobs:
@@ -48,6 +51,20 @@ class JoinedJobs:
                 end, state = max(stop.end, SECOND), stop.state or "ended"
                 found[run] = msgspec.structs.replace(found[run], end=end, state=state)
         return found
+
+    def days_of(self, run: RunKey) -> Iterator[tuple[float, float]]:
+        """Yield times whose events are to be added, until the run is known to have ended.
+
+        The first is the day of its start, in seconds since the epoch; without its start there, no
+        further day is read.
+        """
+        begin = run.start // SECOND
+        last = min(begin + LONGEST_JOB, clocks.time() + DAY)
+        for day in range(begin, int(last) + 1, DAY):
+            yield day - (day == begin), day + DAY
+            job = self.jobs().get(run)
+            if job is None or job.end:
+                return
 
 
 def _latest(jobs: Iterable[RunKey], stop: RunKey) -> RunKey:

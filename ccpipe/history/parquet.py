@@ -37,7 +37,7 @@ from ccpipe.history.interfaces import (
     MetricQuery,
     MetricStatistics,
 )
-from ccpipe.history.job_events import SECOND, JoinedJobs, overlapping
+from ccpipe.history.job_events import DAY, JoinedJobs, overlapping
 from ccpipe.jobs import Job, RunKey
 from ccpipe.process.background import background, end_tasks
 
@@ -53,7 +53,6 @@ MEMORY = "256MB"
 INTERRUPT_SECONDS = 0.01
 LATE_SECONDS = 600
 """Tolerated lag of the writer's clock in a file's name, relative to its newest row."""
-DAY = 86400
 
 Answer = TypeVar("Answer")
 Connection = duckdb.DuckDBPyConnection
@@ -198,18 +197,10 @@ class ParquetHistory:
                 events.add(function, payload, cluster, at * 1000)
 
     def _job(self, key: RunKey, connection: Connection) -> Job | None:
-        """Read the day of the start, then further days until the job has ended."""
-        begin = key.start // SECOND
         events = JoinedJobs()
-        last = min(begin + LONGEST_JOB, time.time() + DAY)
-        job: Job | None = None
-        for day in range(begin, int(last) + 1, DAY):
-            span = day - (day == begin), day + DAY
+        for span in events.days_of(key):
             self._read_events(events, connection, key.cluster, *span, text=str(key.id))
-            job = events.jobs().get(key)
-            if job is None or job.end:
-                break
-        return job
+        return events.jobs().get(key)
 
     def _existing(
         self, connection: Connection, cluster: str, start: float, stop: float

@@ -2,20 +2,13 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from ccpipe.config import read_secret
-from ccpipe.errors import (
-    ConfigError,
-    DeniedError,
-    MissingExtra,
-    TimedOutError,
-    UnavailableError,
-    system_reason,
-)
+from ccpipe.errors import CcpipeError, MissingExtra, TimedOutError
+from ccpipe.formats.clustercockpit import part_name
 from ccpipe.history.grid import (
     FINE,
     MAX_CELLS,
@@ -27,24 +20,22 @@ from ccpipe.history.grid import (
     check_time,
     curves_of,
     owned_parts,
-    part_name,
     statistics_of,
     stored_series,
     wider_query,
     with_intervals,
 )
 from ccpipe.history.interfaces import LONGEST_JOB, MetricCurves, MetricQuery, MetricStatistics
-from ccpipe.history.job_events import SECOND, JoinedJobs, overlapping
+from ccpipe.history.job_events import JoinedJobs, overlapping
 from ccpipe.jobs import Job, RunKey
 
 try:
     import asyncpg
 
-    from ccpipe.sinks.postgres.store import FAILURES, place_of
+    from ccpipe.sinks.postgres.store import FAILURES, explained, place_of
 except ImportError:
     raise MissingExtra("asyncpg", "postgres") from None
 
-DAY = 86400
 _NO_SUCH = ("3D000", "3F000", "42P01")
 """Error states: no such database, schema or table."""
 
@@ -117,18 +108,11 @@ class PostgresHistory:
         return list(overlapping(events.jobs().values(), start, stop))
 
     async def job(self, key: RunKey) -> Job | None:
-        begin = key.start // SECOND
-        last = min(begin + LONGEST_JOB, time.time() + DAY)
         events = JoinedJobs()
-        job: Job | None = None
         async with self._transaction() as connection:
-            for day in range(begin, int(last) + 1, DAY):
-                span = day - (day == begin), day + DAY
+            for span in events.days_of(key):
                 await self._read_events(events, connection, key.cluster, *span, text=str(key.id))
-                job = events.jobs().get(key)
-                if job is None or job.end:
-                    break
-        return job
+        return events.jobs().get(key)
 
     async def close(self) -> None:
         if self._connection is not None:
@@ -172,18 +156,12 @@ class PostgresHistory:
             },
         )
 
-    def _reported(self, error: Exception) -> Exception:
-        state = getattr(error, "sqlstate", None) or ""
-        reason = f"{self.place}: {system_reason(error) or type(error).__name__}"
+    def _reported(self, error: Exception) -> CcpipeError:
         if isinstance(error, TimeoutError | asyncpg.QueryCanceledError):
             return TimedOutError(
                 f"{self.place} takes more than {QUERY_SECONDS:.0f} s; select a shorter time"
             )
-        if state.startswith("28") or state == "42501":  # authorization, privileges
-            return DeniedError(reason)
-        if state in _NO_SUCH:
-            return ConfigError(f"history: {reason}")
-        return UnavailableError(reason)
+        return explained(error, self.place, "history", _NO_SUCH)
 
     async def _groups(
         self, connection: Any, query: MetricQuery

@@ -17,6 +17,7 @@ from typing import NoReturn
 import numpy as np
 
 from ccpipe.errors import TimedOutError, UsageError
+from ccpipe.formats.clustercockpit import part_name
 from ccpipe.history.grid import (
     FINE,
     OWN,
@@ -25,7 +26,6 @@ from ccpipe.history.grid import (
     base_step,
     check_query,
     curves_of,
-    part_name,
     statistics_of,
 )
 from ccpipe.history.interfaces import Column, MetricCurves, MetricQuery, MetricStatistics

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ccpipe.errors import DataError
+from ccpipe.formats.clustercockpit import part_name
 from ccpipe.formats.lineprotocol import Lines, Series, SeriesTable, ValueType
 from ccpipe.formats.units import parse_unit
 from ccpipe.live.node import GAPS, LiveNode, NodeId, SchedulerState
@@ -342,7 +343,8 @@ class LiveNodes:
         name, tags, key = series
         if not tags.get("hostname") or (self._keeps is not None and not self._keeps(name, tags)):
             return 0
-        part = part_of(tags)
+        names = (tags.get(key, "") for key in ("type", "type-id", "stype", "stype-id"))
+        part = part_name(*names) or None
         node = self._node_of_tags(tags)
         slot = node.cells.get(name) if part is None else node.parts.get(name, {}).get(part)
         if slot is None:
@@ -433,17 +435,6 @@ def _base(unit: str) -> tuple[float, float] | None:
     except DataError:
         return None
     return float(found.scale), float(found.zero)
-
-
-def part_of(tags: Mapping[str, str]) -> str | None:
-    """Return the name of the part of a node that a series is about; None for the whole node."""
-    kind = tags.get("type", "node")
-    words = []
-    if kind and kind != "node":
-        words.append(f"{kind} {tags.get('type-id', '')}".strip())
-    if stype := tags.get("stype", ""):
-        words.append(f"{stype} {tags.get('stype-id', '')}".strip())
-    return " ".join(words) or None
 
 
 def _natural(id_: NodeId) -> tuple[str, list[tuple[bool, int, str]]]:

@@ -6,7 +6,13 @@ import msgspec
 import pytest
 
 from ccpipe.formats import clustercockpit
-from ccpipe.formats.clustercockpit import NodeState, StartJob, StopJob, encode_node_states
+from ccpipe.formats.clustercockpit import (
+    NodeState,
+    StartJob,
+    StopJob,
+    encode_node_states,
+    part_name,
+)
 
 START_KEYS = {
     "jobId", "user", "cluster", "subCluster", "partition", "project", "startTime", "submitTime",
@@ -32,3 +38,19 @@ def test_encoder_splits_node_states_into_several_events(monkeypatch: pytest.Monk
     assert [len(payload["nodes"]) for payload in payloads] == [2, 2, 1]
     assert payloads[0]["nodes"][1] == {"hostname": "n1", "states": ["idle"]}
     assert list(encode_node_states("fox", [])) == []
+
+
+@pytest.mark.parametrize(
+    ("tags", "name"),
+    [
+        (("node", "", "", ""), ""),
+        (("", "", "", ""), ""),
+        (("socket", "1", "", ""), "socket 1"),
+        (("socket", "", "", ""), "socket"),
+        (("node", "", "network", "eth0"), "network eth0"),
+        (("accelerator", "0", "nvlink", "3"), "accelerator 0 nvlink 3"),
+    ],
+)
+def test_parts_are_named_by_their_tags(tags: tuple[str, str, str, str], name: str) -> None:
+    """The whole node has no part name."""
+    assert part_name(*tags) == name

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.live import nodes as module
 from ccpipe.live.node import FIRST_INTERVAL, SILENT_INTERVALS
-from ccpipe.live.nodes import FORGET_SECONDS, SILENT_DAYS, LiveNodes, part_of
+from ccpipe.live.nodes import FORGET_SECONDS, SILENT_DAYS, LiveNodes
 from ccpipe.node.sampling.collector import Metric
 
 
@@ -279,24 +279,6 @@ def test_values_beyond_floats_are_infinite() -> None:
     """A double that is too large for 32 bits raises nothing."""
     nodes = fed(line("big", 1e300))
     assert list(nodes.column("big")) == [math.inf]
-
-
-@pytest.mark.parametrize(
-    ("tags", "part"),
-    [
-        ({"type": "node"}, None),
-        ({}, None),
-        ({"type": "socket", "type-id": "1"}, "socket 1"),
-        ({"type": "node", "stype": "network", "stype-id": "eth0"}, "network eth0"),
-        (
-            {"type": "accelerator", "type-id": "0", "stype": "nvlink", "stype-id": "3"},
-            "accelerator 0 nvlink 3",
-        ),
-    ],
-)
-def test_parts_are_named_by_their_tags(tags: dict[str, str], part: str | None) -> None:
-    """The whole node has no part name."""
-    assert part_of(tags) == part
 
 
 @given(st.lists(st.binary(max_size=200), max_size=8))

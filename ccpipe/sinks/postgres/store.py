@@ -6,7 +6,7 @@ The ids of stored messages are recorded in the transaction that stores their row
 import contextlib
 import functools
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from typing import Any, ClassVar, Self, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
@@ -321,17 +321,27 @@ class Database:
 
     def _reported(self, error: Exception) -> CcpipeError:
         """Translate an error of the library; it is retried if it may be temporary."""
-        state = getattr(error, "sqlstate", None) or ""
-        text = system_reason(error)
-        reason = f"{self.place}: {text or type(error).__name__}"
-        if state.startswith("28") or state == "42501":  # authorization, privileges
-            return DeniedError(reason)
-        # no such database or schema, or foreign tables with our names
-        if state in {"3D000", "3F000", "42P07"}:
-            return ConfigError(f"url: {reason}")
-        if isinstance(error, TimeoutError | asyncpg.QueryCanceledError):
-            return TimedOutError(reason)
-        return UnavailableError(reason)
+        return explained(error, self.place, "url", _UNUSABLE)
+
+
+_UNUSABLE = ("3D000", "3F000", "42P07")
+"""Error states: no such database or schema, or foreign tables with our names."""
+
+
+def explained(error: Exception, place: str, option: str, unusable: Collection[str]) -> CcpipeError:
+    """Return the error of ours for one of ``FAILURES``, which names the place of the database.
+
+    It is a ConfigError about `option` for the error states in `unusable`.
+    """
+    state = getattr(error, "sqlstate", None) or ""
+    reason = f"{place}: {system_reason(error) or type(error).__name__}"
+    if state.startswith("28") or state == "42501":  # authorization, privileges
+        return DeniedError(reason)
+    if state in unusable:
+        return ConfigError(f"{option}: {reason}")
+    if isinstance(error, TimeoutError | asyncpg.QueryCanceledError):
+        return TimedOutError(reason)
+    return UnavailableError(reason)
 
 
 _ABOUT_ROWS = ("22", "23", "44", "45", "P0")

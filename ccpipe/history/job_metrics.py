@@ -134,8 +134,8 @@ class JobMetrics:
             return node.memory * MIB
         if limit := self._bytes(node, "job_mem_limit", f"job {self.job.id}"):
             return limit
-        if self.job.memory and len(self.job.nodes) == 1:
-            return self.job.memory  # of several nodes it may be that of each, or of all
+        if self.job.memory:
+            return self.job.memory
         return None if self.job.shares_nodes else self._bytes(node, "mem_total")
 
     def _bytes(self, node: JobNode, metric: str, part: str = "") -> float | None:

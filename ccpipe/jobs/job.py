@@ -103,7 +103,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     requested_hwthreads: int = 0
     accelerators: int = 0
     memory: int = 0
-    """Requested, in bytes."""
+    """Requested on each of its nodes, in bytes; the mean if that differs."""
     shared: str = ""
     """Whether its nodes are shared: ``none``, ``single_user`` or ``multi_user``."""
     walltime: int = 0

@@ -199,6 +199,14 @@ def test_findings_name_idle_gpus() -> None:
     ]
 
 
+def test_memory_that_a_job_requests_is_of_each_node() -> None:
+    """The same for all schedulers; without a request it is the memory of its nodes."""
+    rows = [stats(node, "mem_used", 1e6, 2e6) for node in ("n1", "n2")]
+    found = made(job(memory=8 * 10**9), *rows)
+    assert found.memory
+    assert (found.memory.used, found.memory.allocated) == (4e9, 16e9)
+
+
 def test_findings_name_memory_at_its_limit() -> None:
     """The fullest node, and how many others."""
     nodes = [JobNode(name, memory=1024) for name in ("n1", "n2", "n3")]

@@ -206,7 +206,8 @@ def jobs_to_sonar(jobs: Iterable[JobRuns], mapping: Mapping, *, time: int) -> so
 
 def slurm_job(job: Job) -> sonar.SlurmJob:
     memory = job.memory // _KIB
-    amounts = {"cpu": job.hwthreads, "mem": memory, "gres/gpu": job.accelerators}
+    whole = memory * max(len(job.nodes), 1)
+    amounts = {"cpu": job.hwthreads, "mem": whole, "gres/gpu": job.accelerators}
     resources = ",".join(
         f"{name}={amount}{'K' if name == 'mem' else ''}"
         for name, amount in amounts.items()
@@ -230,7 +231,7 @@ def slurm_job(job: Job) -> sonar.SlurmJob:
         reservation=job.metadata.get("arid", ""),
         nodes=tuple(node.hostname for node in job.nodes),
         requested_cpus=max(job.hwthreads, 0),
-        requested_memory_per_node=memory // max(len(job.nodes), 1),
+        requested_memory_per_node=memory,
         requested_node_count=len(job.nodes),
         start_time=_time(job.start),
         end_time=_time(job.end),

@@ -213,8 +213,12 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """The node of starts from the reporting file, which does not name nodes."""
 
     def apply(self, job: Job, nodes: tuple[JobNode, ...] | None = None) -> Job:
-        """Return a job as the site has it, on `nodes` rather than its own if they are given."""
+        """Return a job as the site has it, on `nodes` rather than its own if they are given.
+
+        Grid Engine's requests are for the whole job, of which each node has an equal part.
+        """
         slots = 1 if self.per_slot else max(job.hwthreads, 1)
+        names = self.nodes(job.nodes if nodes is None else nodes)
         metadata = job.metadata
         if not self.command_line:
             metadata = {key: text for key, text in metadata.items() if key != "submitCmdLine"}
@@ -225,10 +229,10 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             id=array_id(job.array_id or job.id, job.array_task or 0, self.array_factor),
             project=job.project or replacement,
             sub_cluster=self.sub_cluster,
-            nodes=self.nodes(job.nodes if nodes is None else nodes),
+            nodes=names,
             hwthreads=job.hwthreads * self.threads_per_slot,
             accelerators=job.accelerators // slots,
-            memory=job.memory // slots,
+            memory=job.memory // slots // max(len(names), 1),
             shared=self.shared,
             metadata=metadata,
         )

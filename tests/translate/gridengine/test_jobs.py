@@ -109,7 +109,8 @@ def test_start_has_all_known_keys() -> None:
         "numNodes": 2, "resources": [{"hostname": "n1"}, {"hostname": "n2"}],
         "partition": "all.q", "project": "astro", "walltime": 3600, "numHwthreads": 4,
         "numAcc": 4, "shared": "none", "arrayJobId": 77, "submitTime": NOW // SECOND,
-        "requestedMemory": 8589, "jobState": "completed",
+        "requestedMemory": 4294,  # of 4 slots of 2 GiB on 2 nodes
+        "jobState": "completed",
         "tags": [{"type": "source", "name": "ccpipe", "scope": "admin"}],
         "metaData": {
             "jobName": "burn", "account": "sge", "category": master.metadata["category"],

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from ccpipe.errors import MissingExtra, UsageError
+from ccpipe.formats.clustercockpit import level_rank
 from ccpipe.history.interfaces import (
     Column,
     MetricCurve,
@@ -45,7 +46,6 @@ OWN = ""
 """Level of the values that a node sends for itself."""
 FINE = ("hwthread", "core")
 """Levels with too many parts to show one by one."""
-_LEVELS = (OWN, "socket", "memoryDomain", "core", "hwthread", "accelerator")
 
 Places: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
@@ -158,7 +158,7 @@ def chosen_levels(
     for hostname, metric, level in found:
         levels[hostname, metric].add(level)
     return {
-        key: min(names, key=lambda level: (_rank(key[0], level, query), level))
+        key: min(names, key=lambda level: _rank(key[0], level, query))
         for key, names in levels.items()
     }
 
@@ -169,10 +169,8 @@ def is_restricted(hostname: str, level: str, query: MetricQuery) -> bool:
     return bool(owned.get(hostname))
 
 
-def _rank(hostname: str, level: str, query: MetricQuery) -> int:
-    if is_restricted(hostname, level, query):
-        return -1
-    return _LEVELS.index(level) if level in _LEVELS else len(_LEVELS)
+def _rank(hostname: str, level: str, query: MetricQuery) -> tuple[bool, tuple[int, str]]:
+    return not is_restricted(hostname, level, query), level_rank(level)
 
 
 def curves_of(query: MetricQuery, base: float, found: Sequence[StoredSeries]) -> MetricCurves:
@@ -252,4 +250,8 @@ def statistics_of(
     """Return the statistics of nodes, of the chosen level, and of parts; each is with its level."""
     rows = list(found)
     chosen = chosen_levels(((s.hostname, s.metric, lv) for lv, s in rows if not s.part), query)
-    return [s for level, s in rows if s.part or level == chosen[s.hostname, s.metric]]
+    return [
+        replace(s, is_restricted=is_restricted(s.hostname, level, query))
+        for level, s in rows
+        if s.part or level == chosen[s.hostname, s.metric]
+    ]

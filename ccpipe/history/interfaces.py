@@ -87,6 +87,8 @@ class MetricStatistics:
     minimum: float
     mean: float
     maximum: float
+    is_restricted: bool = False
+    """Whether only the hardware threads or accelerators of the query are in it."""
 
 
 class History(Protocol):

@@ -33,8 +33,6 @@ NEEDED = (
     *BUSY, "num_cpus", "mem_total", "job_user_cpu", "job_sys_cpu", "job_mem_used", "job_mem_limit",
 )  # fmt: skip
 """Metrics from which a report is computed besides."""
-MAX_PERCENT = 101.0
-"""Of a mean over hardware threads, with the error of rounding."""
 UNITS = {
     "mem_used": "kB", "mem_total": "kB", "job_mem_used": "bytes", "job_mem_limit": "bytes",
 }  # fmt: skip
@@ -109,17 +107,15 @@ class JobMetrics:
         own = [self.of(node, metric, part) for metric in ("job_user_cpu", "job_sys_cpu")]
         if found := [each.mean for each in own if each]:
             return sum(found) / 100
-        is_shared_node = self.job.shares_nodes
-        if is_shared_node and not node.hwthreads:
-            return None
         used = self.of(node, "cpu_used")
         parts = [used] if used else [self.of(node, metric) for metric in BUSY]
-        if not (found := [each.mean for each in parts if each]):
-            return None
-        # of some hardware threads a store returns the mean, of a whole node what it sent: the sum
-        if is_shared_node and any(each.maximum > MAX_PERCENT for each in parts if each):
+        known = [each for each in parts if each]
+        if not self.job.shares_nodes:
+            return sum(each.mean for each in known) / 100 if known else None
+        if not known or not all(each.is_restricted for each in known):
             return None  # the store has no values of single hardware threads
-        return sum(found) / 100 * (len(node.hwthreads) if is_shared_node else 1)
+        # of some hardware threads a store returns the mean, of a whole node what it sent: the sum
+        return sum(each.mean for each in known) / 100 * len(node.hwthreads)
 
     def peak_memory(self, node: JobNode) -> float | None:
         """Return the highest memory use on a node, in bytes."""

@@ -69,7 +69,7 @@ class LiveNode(LineCounter):
 
     __slots__ = (
         "cells", "condition", "gaps", "has_metrics", "id", "is_dismissed", "is_silent", "own",
-        "parts", "scheduler", "seen",
+        "parts", "scheduler", "seen", "summed",
     )  # fmt: skip
 
     def __init__(self, id_: NodeId) -> None:
@@ -79,6 +79,9 @@ class LiveNode(LineCounter):
         """The slot of each metric's value for the whole node."""
         self.parts: dict[str, dict[str, int]] = {}
         """The slots of parts, by metric and part."""
+        self.summed: dict[str, list[int]] = {}
+        """The slots of those parts that make up the value for the whole node, by metric; found
+        anew where it is missing."""
         self.own: set[str] = set()
         """Metrics that the node sends as one value."""
         self.seen = 0.0

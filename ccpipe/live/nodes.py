@@ -2,8 +2,8 @@
 
 Values lie in one array; a series has a *slot* in it. A history row is a copy of that array as
 32-bit floats, so history costs four bytes for each series and row. Data of parts of a node
-(sockets, accelerators, network interfaces) is kept by part and added up into one value for the
-node, its *cell*, unless the node sends that itself.
+(sockets, accelerators, network interfaces) is kept by part, and that of one level is added up into
+one value for the node, its *cell*, unless the node sends that itself.
 """
 
 import math
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ccpipe.errors import DataError
-from ccpipe.formats.clustercockpit import part_name
+from ccpipe.formats.clustercockpit import level_rank, part_name
 from ccpipe.formats.lineprotocol import Lines, Series, SeriesTable, ValueType
 from ccpipe.formats.units import parse_unit
 from ccpipe.live.node import GAPS, LiveNode, NodeId, SchedulerState
@@ -54,6 +54,8 @@ class Slot:
     metric: str
     part: str | None
     """None for a cell."""
+    level: str = ""
+    """The kind of part; see ``level_rank``."""
     base: tuple[float, float] = (1.0, 0.0)
     """Factor and offset that convert values to the base unit."""
 
@@ -351,7 +353,9 @@ class LiveNodes:
             if node is _NOBODY or len(key) > MAX_KEY or self.series + 2 > self.max_series:
                 self._refuse(key)
                 return 0
-            slot = self._add(node, name, part)
+            kinds = (tags.get(key, "") for key in ("type", "stype"))
+            level = " ".join(kind for kind in kinds if kind not in ("", "node"))
+            slot = self._add(node, name, part, level)
         if part is None:
             node.own.add(name)
         declared = self.known.get(name)
@@ -367,19 +371,20 @@ class LiveNodes:
             if len(self._refused) < MAX_REFUSED:
                 self._refused.add(hash(key))
 
-    def _add(self, node: LiveNode, metric: str, part: str | None) -> int:
+    def _add(self, node: LiveNode, metric: str, part: str | None, level: str) -> int:
         node.has_metrics = True
         if metric not in node.cells:
             node.cells[metric] = self._new_slot(node, metric, None)
         if part is None:
             return node.cells[metric]
-        slot = self._new_slot(node, metric, part)
+        slot = self._new_slot(node, metric, part, level)
+        node.summed.pop(metric, None)
         node.parts.setdefault(metric, {})[part] = slot
         return slot
 
-    def _new_slot(self, node: LiveNode, metric: str, part: str | None) -> int:
+    def _new_slot(self, node: LiveNode, metric: str, part: str | None, level: str = "") -> int:
         self.layout += 1
-        what = Slot(node, metric, part)
+        what = Slot(node, metric, part, level)
         if self._free:
             slot = self._free.pop()
             self._slots[slot] = what
@@ -401,6 +406,7 @@ class LiveNodes:
         else:
             parts = what.node.parts.get(what.metric, {})
             parts.pop(what.part, None)
+            what.node.summed.pop(what.metric, None)
             if not parts:
                 what.node.parts.pop(what.metric, None)
         self._slots[slot] = None
@@ -410,12 +416,13 @@ class LiveNodes:
     def _add_up(self, node: LiveNode) -> None:
         """Set the cells of metrics that the node sends for its parts only."""
         values, fresh = self.values, self._fresh
-        for metric, parts in node.parts.items():
+        for metric in node.parts:
             if metric in node.own:
                 continue
-            found = [value for slot in parts.values() if (value := values[slot]) == value]
+            slots = node.summed.get(metric) or self._choose(node, metric)
+            found = [value for slot in slots if (value := values[slot]) == value]
             cell = node.cells[metric]
-            fresh[cell] = max(fresh[slot] for slot in parts.values())
+            fresh[cell] = max(fresh[slot] for slot in slots)
             known = self.known.get(metric)
             if not found:
                 values[cell] = NAN
@@ -423,6 +430,15 @@ class LiveNodes:
                 values[cell] = sum(found) / len(found)
             else:
                 values[cell] = sum(found)
+
+    def _choose(self, node: LiveNode, metric: str) -> list[int]:
+        """Choose the parts of one level, and return their slots."""
+        levels: dict[str, list[int]] = {}
+        for number in node.parts[metric].values():
+            if (slot := self._slots[number]) is not None:
+                levels.setdefault(slot.level, []).append(number)
+        node.summed[metric] = levels[min(levels, key=level_rank)]
+        return node.summed[metric]
 
 
 _NOBODY = LiveNode(("", ""))

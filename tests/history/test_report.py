@@ -25,10 +25,16 @@ def job(*nodes: JobNode, **given: object) -> Job:
 
 
 def stats(
-    hostname: str, metric: str, mean: float, peak: float = math.nan, part: str = ""
+    hostname: str,
+    metric: str,
+    mean: float,
+    peak: float = math.nan,
+    part: str = "",
+    *,
+    of_threads: bool = False,
 ) -> MetricStatistics:
     peak = mean if math.isnan(peak) else peak
-    return MetricStatistics(hostname, metric, part, 60, mean, mean, peak)
+    return MetricStatistics(hostname, metric, part, 60, mean, mean, peak, of_threads)
 
 
 def made(of: Job, *statistics: MetricStatistics) -> UsageReport:
@@ -99,7 +105,8 @@ def test_shared_node_counts_only_for_its_share() -> None:
     shared = job(node, shared="multi_user", hwthreads=4, accelerators=1)
     assert report_query(shared, START).hwthreads == {"n1": (0, 1, 2, 3)}
     rows = [
-        stats("n1", "num_cpus", 16), stats("n1", "cpu_used", 75.0), stats("n1", "cpu_power", 160.0),
+        stats("n1", "num_cpus", 16), stats("n1", "cpu_used", 75.0, of_threads=True),
+        stats("n1", "cpu_power", 160.0),
         stats("n1", "mem_used", 1e9), stats("n1", "mem_total", 2e9),
         stats("n1", "job_mem_used", 1.0, 3 * GIB, part="job 7"),
         stats("n1", "job_mem_limit", 4 * GIB, part="job 7"),
@@ -128,9 +135,10 @@ def test_shared_node_is_unknown_without_what_belongs_to_job() -> None:
 
 
 def test_shared_node_without_hardware_threads_in_store_is_unknown() -> None:
-    """The store then returns the sum over the node."""
+    """The store then returns the sum over the node, however small it is."""
     shared = job(JobNode("n1", hwthreads=(0, 1)), shared="multi_user", hwthreads=2)
-    assert made(shared, stats("n1", "cpu_used", 1200.0)).cpu is None
+    for percent in (1200.0, 50.0):
+        assert made(shared, stats("n1", "cpu_used", percent)).cpu is None
 
 
 def test_cgroup_of_job_takes_precedence_over_node() -> None:

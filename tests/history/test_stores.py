@@ -114,6 +114,7 @@ async def test_history_counts_owned_hwthreads_only_when_restricted(
     check_curves(found, {key: v for key, v in values.items() if key[0] == "n2"}, 60, 0)
     assert {c.metric for c in found.curves if c.is_restricted} == {"flops", "ipc"}
     rows = by_key(await history.statistics(asked))
+    assert {metric for (_, metric, _), row in rows.items() if row.is_restricted} == {"flops", "ipc"}
     for metric in ("flops", "ipc", "load"):
         numbers = list(values["n2", metric].values())
         assert rows["n2", metric, ""].maximum == pytest.approx(max(numbers))

@@ -61,6 +61,22 @@ def test_parts_are_summed_or_averaged() -> None:
     assert list(nodes.column("power")) == [7]
 
 
+def test_parts_of_one_level_only_make_up_value_of_node() -> None:
+    """Sockets before hardware threads: both are the same power; the threads once those are gone."""
+    threads = "".join(
+        f"power,cluster=c,hostname=n1,type=hwthread,type-id={n} value=2 1740027951\n"
+        for n in range(4)
+    )
+    sockets = "power,cluster=c,hostname=n1,type=socket,type-id=0 value=9 1740027951\n"
+    nodes = fed(threads, threads + sockets)
+    assert list(nodes.column("power")) == [9]
+    nodes.feed(decode(threads.encode()), 1000 + FORGET_SECONDS)
+    nodes.tick(1004 + FORGET_SECONDS)
+    nodes.forget()
+    nodes.tick(1005 + FORGET_SECONDS)
+    assert list(nodes.column("power")) == [8]
+
+
 def test_events_and_other_fields_are_not_metrics() -> None:
     """Neither texts nor fields of another name become values."""
     nodes = fed(

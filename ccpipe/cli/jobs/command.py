@@ -219,7 +219,7 @@ async def _opened(site: "Site", where: str | None) -> "AsyncIterator[History | N
 async def _read(site: "Site", history: "History | None", start: float, stop: float) -> "JobIndex":
     """Return an index in memory of the jobs of the stream, and of a time in the store.
 
-    A broker that cannot be reached is reported, and an error only without a store of jobs.
+    With a store of jobs a broker is not waited for: one that cannot be reached is reported.
     """
     from ccpipe.cli.jobs.read import stored_jobs
     from ccpipe.history.index import JobIndex
@@ -231,7 +231,7 @@ async def _read(site: "Site", history: "History | None", start: float, stop: flo
             index.put(await history.jobs(site.cluster, start, stop))
             has_jobs = True
     try:
-        index.put(await stored_jobs(site))
+        index.put(await stored_jobs(site, briefly=has_jobs))
     except (UnavailableError, DeniedError) as error:
         if not has_jobs:
             raise

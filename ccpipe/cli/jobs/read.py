@@ -1,10 +1,11 @@
 """Jobs from the events that streams store."""
 
 import asyncio
+import contextlib
 import time
 
 from ccpipe.bus.codecs.line import LineCodec
-from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.connection import BRIEF_SECONDS, Connection
 from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.bus.nats.streams.stored import read_stored, stored_patterns
 from ccpipe.bus.subjects import Subjects
@@ -21,14 +22,20 @@ MAX_JOBS = 100_000
 READ_SECONDS = 300.0
 
 
-async def stored_jobs(site: Site) -> list[Job]:
+async def stored_jobs(site: Site, *, briefly: bool = False) -> list[Job]:
     """Return all jobs of which the cluster's stream has the start.
 
-    Raises UnavailableError or DeniedError.
+    `briefly` waits for the broker for one second only. Raises UnavailableError or DeniedError.
     """
     reader = _EventReader()
     patterns = Subjects.of(site).patterns(("events",))
-    async with Connection(site.bus, name="jobs", telemetry=Telemetry(), forever=False) as bus:
+    bus = Connection(site.bus, name="jobs", telemetry=Telemetry(), forever=False)
+    async with contextlib.AsyncExitStack() as opened:
+        try:
+            async with asyncio.timeout(BRIEF_SECONDS if briefly else None):
+                await opened.enter_async_context(bus)
+        except TimeoutError:
+            raise UnavailableError(f"no NATS server answers at {bus.url}") from None
         if not site.bus.jetstream or not await stored_patterns(bus, patterns):
             raise UnavailableError(
                 f"no stream stores the events of {site.cluster} on {bus.url}: "

@@ -4,15 +4,20 @@ import csv
 import io
 import json
 import re
+import socket
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ccpipe.bus.nats import connection
 from ccpipe.bus.nats.sink import NatsSink
+from ccpipe.cli.jobs.read import stored_jobs
 from ccpipe.cli.jobs.report_text import write_report
-from ccpipe.config import Site
+from ccpipe.config import Bus, Site
+from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.history.interfaces import MetricStatistics
 from ccpipe.history.report import report
@@ -196,3 +201,13 @@ def test_jobs_reads_store_without_broker(parquet: Path) -> None:
     assert found["report"]["cpu"] == {"used": 8, "allocated": 16, "nodes": 1}
     done = ccpipe("jobs", "--all", "-o", "json", *where)
     assert [json.loads(line)["job"] for line in done.out.splitlines()] == [3, 1, 5, 2]
+
+
+async def test_stored_jobs_waits_briefly_for_absent_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a store has jobs, an answer does not take as long as connecting may."""
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 3600.0)
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:  # accepts, and sends nothing
+        address = f"nats://127.0.0.1:{silent.getsockname()[1]}"
+        site = Site(cluster="fox", bus=Bus(servers=[address]))
+        with pytest.raises(UnavailableError, match="no NATS server answers"):
+            await stored_jobs(site, briefly=True)

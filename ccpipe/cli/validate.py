@@ -19,6 +19,7 @@ from ccpipe.config import Site, load, read_toml
 from ccpipe.errors import (
     CcpipeError,
     ConfigError,
+    CreateError,
     DataError,
     DeniedError,
     MissingInputError,
@@ -45,6 +46,7 @@ BY_SEVERITY = tuple(
         DataError,
         MissingInputError,
         UsageError,
+        CreateError,
         DeniedError,
         UnavailableError,
         CcpipeError,
@@ -73,7 +75,8 @@ async def validate(
     bridge, and connections to their stores and brokers are tested. Any other
     TOML file is configuration. Data files are read line by line. All files are
     checked; the exit code is 78 for invalid configuration, 65 for invalid data,
-    69 if a store or broker cannot be reached.
+    73 if a directory cannot be written to, 69 if a store or broker cannot be
+    reached.
 
     Examples:
       ccpipe validate bridges/*.toml --no-connect

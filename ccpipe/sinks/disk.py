@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from ccpipe.errors import ConfigError, CreateError, DeniedError, UnavailableError, create_reason
+from ccpipe.errors import CreateError, UnavailableError, create_reason
 
 log = logging.getLogger(__name__)
 
@@ -24,12 +24,12 @@ value.
 
 
 def check_directory(directory: Path) -> None:
-    """Check whether a directory can be written to, or created; change nothing."""
+    """Raise CreateError if a directory cannot be written to, or created; change nothing."""
     existing = next(path for path in (directory, *directory.absolute().parents) if _exists(path))
     if not existing.is_dir():
-        raise ConfigError(f"{existing} is not a directory")
+        raise CreateError(f"{existing} is not a directory")
     if not os.access(existing, os.W_OK | os.X_OK, effective_ids=True):
-        raise DeniedError(f"{existing}: no write permission")
+        raise CreateError(f"{existing}: no write permission")
 
 
 def _exists(path: Path) -> bool:

@@ -89,7 +89,7 @@ class Hdf5Sink(Sink[Lines]):
         check_directory(self.directory)
 
     async def __aenter__(self) -> Self:
-        """Resume the steps left by an earlier process; raises DeniedError."""
+        """Resume the steps left by an earlier process; raises CreateError."""
         with disk_errors(self.spool, opening=True):
             await asyncio.to_thread(make_directory, self.spool)
         for path in self.spool.glob("*.lp"):

@@ -193,3 +193,14 @@ def test_validate_names_missing_command_of_grid_engine() -> None:
     shown = ccpipe("validate", "r.toml")
     assert shown.code == 78
     assert "source: command: qstat-nowhere: no such program" in shown.out
+
+
+def test_validate_exits_with_73_if_directory_cannot_be_created() -> None:
+    """Like a bridge that writes there."""
+    recipe = GOOD_RECIPE.replace(
+        '[sink]\nuse = "null"', '[sink]\nuse = "parquet"\ndir = "r.toml/x"'
+    )
+    write("r.toml", recipe)
+    shown = ccpipe("validate", "r.toml")
+    assert (shown.code, "r.toml is not a directory" in shown.out) == (73, True), shown
+    assert ccpipe("bridge", "r.toml", "--for", "1s").code == 73

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.errors import ConfigError, DeniedError
+from ccpipe.errors import CreateError
 from ccpipe.sinks.disk import TORN, AppendFile, check_directory, make_directory
 from tests.sinks.conftest import forbidden
 
@@ -18,9 +18,9 @@ def test_check_creates_nothing(tmp_path: Path) -> None:
 
 
 def test_file_in_place_of_directory_is_named(tmp_path: Path) -> None:
-    """It is a configuration error, at any level."""
+    """At any level, with the error of a bridge that cannot create the directory."""
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"file is not a directory"):
+    with pytest.raises(CreateError, match=r"file is not a directory"):
         check_directory(tmp_path / "file" / "a" / "b")
 
 
@@ -28,7 +28,7 @@ def test_missing_permissions_are_named(tmp_path: Path) -> None:
     """Also if a directory below the forbidden one is to be created."""
     with forbidden(tmp_path / "directory") as directory:
         for path in (directory, directory / "a"):
-            with pytest.raises(DeniedError, match="no write permission"):
+            with pytest.raises(CreateError, match="no write permission"):
                 check_directory(path)
 
 

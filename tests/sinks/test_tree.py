@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ccpipe.errors import ConfigError, CreateError, RejectedError, UnavailableError
+from ccpipe.errors import CreateError, RejectedError, UnavailableError
 from ccpipe.formats.sonar import (
     Envelope,
     Envelopes,
@@ -128,7 +128,7 @@ async def test_check_tests_tree_without_creating_it(tmp_path: Path) -> None:
     await TreeSink(dir=str(tmp_path / "new")).check()
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="file is not a directory"):
+    with pytest.raises(CreateError, match="file is not a directory"):
         await TreeSink(dir=str(tmp_path / "file" / "data")).check()
     with pytest.raises(CreateError, match="not a directory"):
         async with TreeSink(dir=str(tmp_path / "file" / "data")):

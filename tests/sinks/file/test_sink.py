@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.errors import CreateError, DeniedError, EncodeError, UnavailableError
+from ccpipe.errors import CreateError, EncodeError, UnavailableError
 from ccpipe.formats.lineprotocol import Precision, decode, encode, to_lines
 from ccpipe.formats.rows import CSV_HEADER, encode_csv, encode_json
 from ccpipe.message import Message
@@ -172,7 +172,7 @@ async def test_check_fails_without_write_permission(tmp_path: Path) -> None:
     """The bridge does not start."""
     with forbidden(tmp_path / "directory") as directory:
         sink = FileSink(path=str(directory / "records.lp"))
-        with pytest.raises(DeniedError, match="no write permission"):
+        with pytest.raises(CreateError, match="no write permission"):
             await sink.check()
         with pytest.raises(CreateError, match="Permission denied"):
             async with sink:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import fnmatch
+import itertools
 import re
 import stat
 import sys
@@ -26,7 +27,7 @@ from ccpipe.cli.console.options import Count, Lenient, On, SiteOptions
 from ccpipe.cli.console.output import TableOrJson, table, terminal_width
 from ccpipe.config import Site
 from ccpipe.errors import CreateError, DataError, MissingInputError, UnavailableError, UsageError
-from ccpipe.formats.dead_letters import Damaged, StoredDeadLetter
+from ccpipe.formats.dead_letters import NOT_DEAD_LETTERS, Damaged, StoredDeadLetter
 from ccpipe.formats.dead_letters import read as read_file
 from ccpipe.formats.rfc3339 import rfc3339
 from ccpipe.sinks.dead_letter_file import MODE
@@ -125,8 +126,13 @@ class FileDeadLetters:
                 yield each
 
     def _read(self) -> Iterator[StoredDeadLetter | Damaged]:
+        """Yield what the file contains; raises DataError for a file of something else."""
         try:
-            yield from read_file(self._file)
+            pieces = read_file(self._file)
+            begin = list(itertools.islice(pieces, 2))
+            if begin == [NOT_DEAD_LETTERS]:
+                raise DataError(f"{self.path}: not a file of dead letters")
+            yield from itertools.chain(begin, pieces)
         except OSError as error:
             raise UnavailableError(f"{self.path}: {error.strerror}") from None
 

@@ -59,6 +59,10 @@ class Damaged(msgspec.Struct, frozen=True):
     reason: str
 
 
+NOT_DEAD_LETTERS = Damaged(0, "not a dead letter")
+"""The only part of a file of something else."""
+
+
 def encode(
     original: bytes, reason: str, *, time: int, origin: str = "", line: int = 0, offset: int = 0
 ) -> bytes:
@@ -81,7 +85,8 @@ def read(file: BinaryIO) -> Iterator[StoredDeadLetter | Damaged]:
         letter = _letter(file, position, first)
         if letter is None:
             end = _skip(file, position + len(first))
-            reason = "truncated or edited" if first.startswith(PREFIX) else "not a dead letter"
+            is_truncated = first.startswith(PREFIX)
+            reason = "truncated or edited" if is_truncated else NOT_DEAD_LETTERS.reason
             yield Damaged(position, reason)
             position = end
         else:

@@ -232,3 +232,19 @@ def test_dead_letters_are_read_from_regular_file_only(tmp_path: Path) -> None:
     for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
         with pytest.raises(MissingInputError, match="not a regular file"):
             FileDeadLetters(path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"[source]\nuse = 'nats'\n", b"m,hostname=a value=1 5\n", b"\0\n"]
+)
+def test_file_of_something_else_is_not_called_damaged(tmp_path: Path, content: bytes) -> None:
+    """Exit code 65; an empty file has no dead letters, and one that is cut still has others."""
+    path = tmp_path / "a.lp"
+    path.write_bytes(content)
+    shown = ccpipe("dead-letters", "list", path)
+    assert shown == Ended(65, "", f"ccpipe: {path}: not a file of dead letters\n")
+    path.write_bytes(content + dead_letters.encode(b"a", "no", time=1))
+    shown = ccpipe("dead-letters", "list", path)
+    assert "1 dead letter\nccpipe: 1 damaged dead letter" in shown.err
+    path.write_bytes(b"")
+    assert ccpipe("dead-letters", "list", path) == Ended(0, "", "0 dead letters\n")

@@ -78,7 +78,7 @@ SUBSCRIBE = """
     fritz.events.>                      BV      BV
     fritz.log.*                         BV      BV
     fritz.sonar.*                       BV      BV
-    fritz.dead                          V       V
+    fritz.dead                          BV      BV
     fritz.replicas.*                    -       -
     fritz.control.*                     NOV     NOV
     fritz.control.put                   NOV     NOV
@@ -86,7 +86,10 @@ SUBSCRIBE = """
     h3.control.put                      -       NOV
     fritz.>                             -       -
     >                                   -       -
-    *.metrics                           V       BV
+    *.metrics                           BV      BV
+    *.events.*                          BV      BV
+    *.dead                              BV      BV
+    *.replicas.*                        -       -
     _INBOX.>                            -       -
     _INBOX.*.>                          -       -
     _INBOX.somebody.>                   -       -

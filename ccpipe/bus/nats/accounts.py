@@ -207,6 +207,9 @@ def server_configuration(cluster: str, users: Iterable[User], domains: Sequence[
 def permissions(user: User, cluster: str, domains: Sequence[str] = ()) -> dict[str, Any]:
     inbox = f"_INBOX.{user.key}.>"
     heard = [f"{cluster}.{subject}" for subject in HEARD]
+    # The dashboard and `ccpipe top` subscribe to all clusters: to dead letters as well, which
+    # bridges could read from the streams anyway.
+    any_cluster = [f"*.{subject}" for subject in (*HEARD, "dead")]
     if user.role == "node":
         return {
             "publish": [
@@ -228,7 +231,7 @@ def permissions(user: User, cluster: str, domains: Sequence[str] = ()) -> dict[s
                 f"{cluster}.replicas.*",
                 *heard,
             ],
-            "subscribe": [inbox, *heard],
+            "subscribe": [inbox, *any_cluster],
         }
     if user.role == "operator":
         return {
@@ -237,9 +240,8 @@ def permissions(user: User, cluster: str, domains: Sequence[str] = ()) -> dict[s
         }
     return {
         "publish": {"deny": ">"},
-        # The dashboard and `ccpipe top` subscribe to all clusters; this account has one.
         # `ccpipe tail` subscribes to control requests too; none reach this account.
-        "subscribe": [*(f"*.{subject}" for subject in (*HEARD, "dead")), f"{cluster}.control.*"],
+        "subscribe": [*any_cluster, f"{cluster}.control.*"],
     }
 
 

@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ccpipe.bus.nats.accounts import domains_of, ensure_domains, ensure_keys, users_of, write_site
@@ -20,6 +21,7 @@ from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Duration, Site, to_struct
 from ccpipe.errors import ConfigError, DeniedError, UnavailableError
 from ccpipe.formats.lineprotocol import to_lines
+from ccpipe.live.feed import LiveFeed
 from ccpipe.message import Message, event, metric
 from ccpipe.node.agent.responder import Responder
 from ccpipe.node.controls.control import Control
@@ -181,6 +183,36 @@ async def test_tags_that_differ_from_subject_are_dead_letters(site_of: SiteOf) -
     batches = reader.batches
     assert [len(batch.records) for batch in batches] == [0]
     assert "belongs on fox%2Eno.metrics.n2" in batches[0].records.rejected[0].reason
+
+
+async def test_bridge_and_viewer_receive_what_dashboard_shows(site_of: SiteOf) -> None:
+    """A viewer only what is live, a bridge also what is stored and the consumers of streams."""
+    telemetry = Telemetry()
+    bridge, viewer = site_of("bridge", "b"), site_of("viewer", "v")
+    viewer = msgspec.structs.replace(
+        viewer, bus=msgspec.structs.replace(viewer.bus, jetstream=False)
+    )
+    source = NatsSource(site=bridge, telemetry=telemetry, durable="b", drain_timeout=Duration(5))
+    async with source, NatsSink(site=site_of("node", "n1"), telemetry=telemetry) as sink:
+        await source.start()
+        await eventually(lambda: bool(source.stream))
+        dead = NatsDeadLetterSink(source.bus, bridge)
+        await dead.write([DeadLetter(b"x", "before")])
+        async with (
+            LiveFeed(bridge, telemetry, name="dashboard") as stored,
+            LiveFeed(viewer, telemetry, name="dashboard") as live,
+            asyncio.timeout(60),
+        ):
+            for state in (stored.state, live.state):
+                while not state.nodes.series:  # until it has subscribed
+                    await sink.write(to_lines([sample("n1")]))
+                    await asyncio.sleep(0.1)
+            await dead.write([DeadLetter(b"y", "now")])
+            await eventually(lambda: stored.state.health.dead_count == 2)
+            await eventually(lambda: live.state.health.dead_count == 1)
+            await eventually(lambda: bool(stored.state.health.consumers))
+        source.stop()
+    assert denials(telemetry) == 0
 
 
 async def test_operator_sends_requests_and_node_replies(site_of: SiteOf) -> None:

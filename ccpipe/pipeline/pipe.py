@@ -51,6 +51,7 @@ async def run(
     limits: Limits | None = None,
     telemetry: Telemetry | None = None,
     stop: asyncio.Event | None = None,
+    opened: Callable[[], None] | None = None,
 ) -> None: ...
 @overload
 async def run(
@@ -62,6 +63,7 @@ async def run(
     limits: Limits | None = None,
     telemetry: Telemetry | None = None,
     stop: asyncio.Event | None = None,
+    opened: Callable[[], None] | None = None,
 ) -> None: ...
 @overload
 async def run(
@@ -73,6 +75,7 @@ async def run(
     limits: Limits | None = None,
     telemetry: Telemetry | None = None,
     stop: asyncio.Event | None = None,
+    opened: Callable[[], None] | None = None,
 ) -> None: ...
 async def run(
     source: Source[Records],
@@ -83,6 +86,7 @@ async def run(
     limits: Limits | None = None,
     telemetry: Telemetry | None = None,
     stop: asyncio.Event | None = None,
+    opened: Callable[[], None] | None = None,
 ) -> None:
     """Carry everything from `source` through `translators` to `sink`, until the source ends.
 
@@ -90,6 +94,8 @@ async def run(
     ``limits.stop_timeout`` seconds if the sink fails. The same applies if the source itself fails.
     Records that could not be written and have no upstream to redeliver them become dead letters.
     An unexpected error in a background task of a part ends the pipe in the same way, and is raised.
+
+    `opened` is called when all parts are open, before the first batch is read.
 
     `dead_letter_sink` and `limits` default to the source's and the sink's. `translators` may
     be ``Stages`` if they are to be replaced while the pipe runs.
@@ -112,6 +118,8 @@ async def run(
         for part in (dead_letter_sink, sink, source):
             if part is not None and not await _is_entered(stack, part, stop):
                 return
+        if opened is not None:
+            opened()
         await _carry(
             source,
             cast("Sink[Records]", sink),  # it takes what the last stage gives

@@ -57,6 +57,7 @@ async def run_pipe(
 ) -> None:
     """Run a pipe until its source ends, a signal arrives or `seconds` are over; log the totals.
 
+    The seconds count from when all parts are open, which may take as long before.
     `done` is the log's word for what happens to records.
     """
     server = telemetry.serve(listen) if listen else None
@@ -71,6 +72,7 @@ async def run_pipe(
                     limits=limits,
                     telemetry=telemetry,
                     stop=stop,
+                    opened=stop.restart_timer,
                 )
     finally:
         if server is not None:

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import nats
 import pytest
@@ -21,6 +21,7 @@ from ccpipe.sources.null import NullSource
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import Ended, ccpipe
 from tests.conftest import eventually, free_port
+from tests.pipeline.parts import ListSink, ListSource, VirtualLoop, clock, made, virtual
 from tests.servers.nats.daemon import nats_daemon
 
 
@@ -70,6 +71,42 @@ async def test_pipe_ends_after_given_time() -> None:
     """A source without end is stopped."""
     source = NullSource(batches=10**9, lines=1)
     await run_pipe(source, NullSink(), name="bridge", telemetry=Telemetry(), seconds=0.2)
+
+
+class LateSource(ListSource):
+    """Opens in a second, or keeps the process from everything else for as long."""
+
+    def __init__(self, seconds: float, *, is_blocked: bool = False) -> None:
+        super().__init__([list(made(number)) for number in range(5)], delays=[2, 2, 2, 2, 2])
+        self.seconds, self.is_blocked = seconds, is_blocked
+
+    async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        if self.is_blocked:
+            assert isinstance(loop, VirtualLoop)
+            loop.clock += self.seconds
+        else:
+            await asyncio.sleep(self.seconds)
+        return await super().__aenter__()
+
+
+@pytest.mark.parametrize("is_blocked", [False, True])
+@virtual
+async def test_time_of_pipe_begins_when_its_parts_are_open(*, is_blocked: bool) -> None:
+    """On a loaded machine a bridge reads for as long as it was told, not what is left of it."""
+    sink = ListSink()
+    await run_pipe(
+        LateSource(20 if is_blocked else 4, is_blocked=is_blocked), sink,
+        name="bridge", telemetry=Telemetry(), seconds=5,
+    )  # fmt: skip
+    assert len(sink.written) == 2
+
+
+@virtual
+async def test_parts_that_do_not_open_in_time_end_pipe() -> None:
+    """A bridge whose broker is away ends after its time too."""
+    await run_pipe(LateSource(600), ListSink(), name="bridge", telemetry=Telemetry(), seconds=5)
+    assert clock() == pytest.approx(5)
 
 
 def test_garbage_collection_is_rare_while_pipe_runs() -> None:

@@ -189,7 +189,7 @@ async def test_bridge_does_not_wait_for_killed_broker_to_drain(tmp_path: Path, m
 
 
 async def test_bridge_with_duration_ends_without_broker(tmp_path: Path) -> None:
-    """``--for`` counts from the start."""
+    """Connecting may take as long as ``--for`` says."""
     with bridge(tmp_path, FROM_NATS, free_port(), "--for", "1s") as process:
         await ends(process)
 

@@ -26,7 +26,7 @@ from ccpipe.history.job_search import (
     ordering,
 )
 from ccpipe.history.report import UsageReport
-from ccpipe.jobs import RUNNING, Job, JobNode, RunKey
+from ccpipe.jobs import ENDED, EXTENSION, RUNNING, Job, JobNode, RunKey
 
 SECOND = 10**9
 VERSION = 1
@@ -167,6 +167,19 @@ class JobIndex:
             self._write_nodes(connection, id_, job)
         if before is not None and before.end != job.end:
             connection.execute("UPDATE jobs SET is_reported = 0 WHERE id = ?", (id_,))
+
+    def end_lost(self, now: float) -> None:
+        """End the jobs that would have ended long ago if their stop was lost."""
+        with self._session() as connection:
+            running = connection.execute(
+                "SELECT id, record FROM jobs JOIN records USING (id) WHERE stop = 0 AND start < ?",
+                (now - EXTENSION,),
+            ).fetchall()
+            for id_, record in running:
+                job = _JOB.decode(record)
+                if end := job.assumed_end(int(now * SECOND)):
+                    ended = msgspec.structs.replace(job, end=end, state=ENDED)
+                    self._write(connection, ended, id_)
 
     def _write(self, connection: sqlite3.Connection, job: Job, id_: int | None) -> int:
         row = {

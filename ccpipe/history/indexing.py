@@ -34,6 +34,8 @@ OVERLAP_SECONDS = 86400.0
 SETTLE_SECONDS = 180.0
 """From the end of a job to its report: bridges write a store's last values with a delay."""
 RETRY_SECONDS = 60.0
+LOST_SECONDS = 3600.0
+"""Between two searches for jobs whose stop was lost."""
 IDLE_SECONDS = 10.0
 PAUSE_SECONDS = 0.1
 """Between two reports, so that queries of people precede them."""
@@ -75,7 +77,10 @@ class JobIndexer:
         return JobIndex(max_jobs=MAX_IN_MEMORY)
 
     async def __aenter__(self) -> Self:
-        self._tasks = [background(self._keep_writing(), "ccpipe-job-index")]
+        self._tasks = [
+            background(self._keep_writing(), "ccpipe-job-index"),
+            background(self._keep_ending(), "ccpipe-lost-stops"),
+        ]
         if self.history is not None:
             self._tasks.append(background(self._fill(self.history), "ccpipe-stored-jobs"))
             self._tasks.append(background(self._keep_reporting(self.history), "ccpipe-job-reports"))
@@ -149,6 +154,16 @@ class JobIndexer:
                 log.warning("%s", error)
                 await asyncio.sleep(RETRY_SECONDS)
             await asyncio.sleep(WRITE_SECONDS)
+
+    async def _keep_ending(self) -> None:
+        """End the jobs whose stop was lost, now and then."""
+        while True:
+            try:
+                end_lost = functools.partial(JobIndex.end_lost, now=time.time())
+                await self._call(end_lost)
+            except UnavailableError as error:
+                log.warning("%s", error)
+            await asyncio.sleep(LOST_SECONDS)
 
     async def _fill(self, history: History) -> None:
         """Read the jobs of a store that are newer than those in the index, the newest first."""

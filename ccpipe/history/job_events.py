@@ -7,7 +7,7 @@ import msgspec
 
 from ccpipe.errors import DataError, UsageError
 from ccpipe.history.interfaces import LONGEST_JOB
-from ccpipe.jobs import RUNNING, Job, RunKey, function_of, read_event
+from ccpipe.jobs import ENDED, RUNNING, Job, RunKey, function_of, read_event
 from ccpipe.message import event
 
 MAX_EVENTS = 200_000
@@ -48,7 +48,7 @@ class JoinedJobs:
         for key, stop in self._stops.items():
             run = key if key.start else _latest(found, key)
             if run in found:
-                end, state = max(stop.end, SECOND), stop.state or "ended"
+                end, state = max(stop.end, SECOND), stop.state or ENDED
                 found[run] = msgspec.structs.replace(found[run], end=end, state=state)
         return found
 

@@ -15,6 +15,8 @@ from ccpipe.jobs.events import (
     read_event,
 )
 from ccpipe.jobs.job import (
+    ENDED,
+    EXTENSION,
     PENDING,
     REQUEUED,
     RUNNING,
@@ -28,6 +30,8 @@ from ccpipe.jobs.job import (
 from ccpipe.jobs.lifecycle import Lifecycle, Outbox, is_same_job
 
 __all__ = [
+    "ENDED",
+    "EXTENSION",
     "PENDING",
     "REQUEUED",
     "RUNNING",

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 PENDING, RUNNING, REQUEUED = "pending", "running", "requeued"
 _FINAL = frozenset(STATES)
 
+MAX_SECONDS = 30 * 86400
+"""How long a job without a time limit is taken to run if nothing is heard of its end."""
+EXTENSION = 86400
+"""How long a job may run beyond its limit, which can be extended, or by being suspended."""
+ENDED = "ended"
+"""The state of a job whose end is known, or assumed, but not how it ended."""
+
 
 class JobNode(msgspec.Struct, frozen=True, omit_defaults=True):
     """A node of a job, and its resources on it if the scheduler reports them."""
@@ -137,6 +144,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def has_ended(self) -> bool:
         """Whether it has ended at a known time."""
         return is_final(self.state) and self.end > 0
+
+    def assumed_end(self, now: int) -> int:
+        """Return when a job must have ended whose stop was lost; 0 if it may still run at `now`."""
+        limit = (self.walltime or MAX_SECONDS) * 10**9
+        is_late = self.start and not self.end and now > self.start + limit + EXTENSION * 10**9
+        return self.start + limit if is_late else 0
 
     @property
     def can_be_reported(self) -> bool:

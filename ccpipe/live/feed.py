@@ -209,7 +209,7 @@ class LiveFeed:
                 continue
             self.update()
             if count % (FORGET_TICKS * round(1 / pause)) == 0:
-                self.state.nodes.forget()
+                self.state.forget(time.time())
             async with self.ticked:
                 self.ticked.notify_all()
 

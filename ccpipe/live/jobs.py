@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from ccpipe.errors import DataError
-from ccpipe.jobs import RUNNING, Job, JobNode, RunKey, function_of, read_event
+from ccpipe.jobs import ENDED, RUNNING, Job, JobNode, RunKey, function_of, read_event
 from ccpipe.message import Message
 
 MAX_JOBS = 3000
@@ -79,6 +79,13 @@ class LiveJobs:
             return job
         return self._stop(job, now) or job
 
+    def end_lost(self, now: float) -> None:
+        """End the jobs that would have ended long ago if their stop was lost."""
+        for job in self.running:
+            if end := job.assumed_end(int(now * SECOND)):
+                self._end(job, msgspec.structs.replace(job, end=end, state=ENDED), now)
+                self.version += 1
+
     def _start(self, job: Job, now: float) -> None:
         key = job.run_key
         before = self.jobs.get(key)
@@ -113,7 +120,7 @@ class LiveJobs:
     def _end(self, job: Job, stop: Job, now: float) -> None:
         key = job.run_key
         self.jobs[key] = msgspec.structs.replace(
-            job, end=max(stop.end, SECOND), state=stop.state or "ended"
+            job, end=max(stop.end, SECOND), state=stop.state or ENDED
         )
         self.ended.setdefault(key, now)
         self._leave_nodes(key, job)

@@ -237,6 +237,11 @@ class LiveState:
             origin = f"dead letter from {row.origin or '?'}"
             self.errors.append((now, origin, row.reason or "no reason given"))
 
+    def forget(self, now: float) -> None:
+        """Drop what is old, and end jobs whose stop was lost; call it periodically."""
+        self.nodes.forget()
+        self.jobs.end_lost(now)
+
     def _cluster(self, name: str) -> ClusterStats:
         if name not in self.clusters and len(self.clusters) >= MAX_CLUSTERS:
             name = OTHERS

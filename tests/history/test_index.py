@@ -54,6 +54,21 @@ def test_index_keeps_end_when_start_is_repeated() -> None:
     assert (row["first_node"], row["energy"]) == ("n1", None)
 
 
+def test_index_ends_job_whose_stop_was_lost() -> None:
+    """At its limit; a stop that arrives after all tells how it really ended."""
+    index = JobIndex()
+    index.put([job(1, walltime=60), job(2, walltime=10**6), job(3, 100, 150)])
+    index.end_lost(161 + 86400)
+    assert numbers(index, is_running=True) == [2]
+    index.put([job(1)])  # its start, repeated
+    [row] = index.find(JobSearch(job=[1]), NOW).jobs
+    assert (row["state"], row["stop"]) == ("ended", 160)
+    assert [each.id for each in index.without_report(1e9, 9)] == [1, 3]
+    index.put([job(1, end=500, state="failed")])
+    [row] = index.find(JobSearch(job=[1]), NOW).jobs
+    assert (row["state"], row["stop"]) == ("failed", 500)
+
+
 def test_index_lists_running_jobs_first_by_stop() -> None:
     index = JobIndex()
     index.put([job(1, 100, 900), job(2, 50), job(3, 100, 950), job(4, 60)])

@@ -35,6 +35,28 @@ def test_job_runs_until_its_stop() -> None:
     assert (jobs.on("c", "n2"), list(jobs.nodes), list(jobs.ended)) == ([], [], [job.run_key])
 
 
+def test_job_whose_stop_was_lost_ends_a_day_after_its_limit() -> None:
+    """At its limit; a stop that arrives after all tells how it really ended."""
+    jobs = LiveJobs()
+    started(jobs, 7, cluster="c", walltime=3600)
+    started(jobs, 8, cluster="c")
+    jobs.end_lost(100 + 3600 + 86400)
+    assert [job.id for job in jobs.running] == [8, 7]
+    version = jobs.version
+    jobs.end_lost(101 + 3600 + 86400)
+    assert [job.id for job in jobs.running] == [8]
+    assert jobs.version > version
+    [job] = [job for job in jobs.latest() if job.id == 7]
+    assert (job.end, job.state) == (3700 * SECOND, "ended")
+    feed(jobs, "stop_job", jobId=7, cluster="c", startTime=100, stopTime=900_000, jobState="failed")
+    [job] = [job for job in jobs.latest() if job.id == 7]
+    assert (job.end, job.state) == (900_000 * SECOND, "failed")
+    jobs.end_lost(100 + 30 * 86400)
+    assert [job.id for job in jobs.running] == [8]
+    jobs.end_lost(101 + 31 * 86400)
+    assert jobs.running == []
+
+
 def test_job_keeps_parts_of_shared_nodes_only() -> None:
     """Of an exclusive job, and of one with too many, only the nodes are kept."""
     jobs = LiveJobs()

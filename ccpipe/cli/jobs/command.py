@@ -236,6 +236,7 @@ async def _read(site: "Site", history: "History | None", start: float, stop: flo
         if not has_jobs:
             raise
         note(f"jobs are from the store only: {error}", "yellow")
+    index.end_lost(time.time())
     return index
 
 

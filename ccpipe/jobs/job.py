@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ccpipe.formats.slurm.cluster import Cluster
+    from ccpipe.jobs.pending import PendingJob
 
 
 PENDING, RUNNING, REQUEUED = "pending", "running", "requeued"
@@ -203,6 +204,7 @@ class Jobs(RecordList[Job]):
         size: int | None = None,
         time: int = 0,
         cluster: "Cluster | None" = None,
+        queue: "Sequence[PendingJob] | None" = None,
         errors: Sequence[str] = (),
     ) -> None:
         """Take the jobs, and what else a scheduler reported.
@@ -215,6 +217,8 @@ class Jobs(RecordList[Job]):
             When the scheduler was queried, in nanoseconds since the epoch; 0 if it was not.
         cluster
             Its nodes and partitions at that time.
+        queue
+            All jobs that were pending at that time; None if that is not known.
         errors
             Queries that failed.
 
@@ -222,6 +226,7 @@ class Jobs(RecordList[Job]):
         super().__init__(jobs, rejected=rejected, provenance=provenance, size=size)
         self.time = time
         self.cluster = cluster
+        self.queue = queue
         self.errors = errors
 
     @staticmethod
@@ -233,6 +238,7 @@ class Jobs(RecordList[Job]):
         """Return the jobs for which `keep` is true, with all else that was reported."""
         taken = super().take(keep)
         taken.time, taken.cluster, taken.errors = self.time, self.cluster, self.errors
+        taken.queue = self.queue
         return taken
 
     def to_arrow(self) -> "pa.Table":

@@ -152,6 +152,11 @@ class Lifecycle:
         known = self._running.get((cluster, id_))
         return None if known is None else msgspec.structs.replace(known.job, start=known.start)
 
+    def state_of(self, cluster: str, id_: int) -> str:
+        """Return the state of a job that runs, or ended without having started; "" of others."""
+        known = self._open((cluster, id_))
+        return known.job.state if known else ""
+
     def running(self, cluster: str) -> Iterator[Job]:
         """Yield the jobs of a cluster that run now, with their latest nodes."""
         for (name, _), known in self._running.items():

@@ -17,6 +17,7 @@ SNAPSHOTS = TEST_DATA / "slurm" / "snapshots"
 POLLS = 14
 CHANGES = 12
 """Polls with jobs that have changed."""
+EVENTS = 51
 
 
 async def run_bridge(name: str, directory: Path, server: NatsServer, site: Site) -> None:
@@ -54,10 +55,11 @@ async def test_slurm_recipe_publishes_envelopes(
 async def test_slurm_recipe_publishes_events(
     tmp_path: Path, nats_server: NatsServer, site: Site
 ) -> None:
-    """Starts, stops and the states of nodes."""
+    """Starts, stops, the states of nodes, and pending jobs."""
     source = NatsSource(site=site, telemetry=Telemetry(), subjects=["events"], durable="test")
-    collecting = asyncio.create_task(collect(source, POLLS + 20))
+    collecting = asyncio.create_task(collect(source, EVENTS))
     await run_bridge("slurm-jobs.toml", tmp_path, nats_server, site)
     functions = Counter(message.tags["function"] for message in await collecting)
     assert functions["nodestate"] == POLLS
-    assert functions["start_job"] >= functions["stop_job"] > 0
+    assert functions["start_job"] == functions["stop_job"] > 0
+    assert functions["jobpending"] > 0

@@ -3,6 +3,7 @@
 Command lines run in ``test_command_lines``. Blocks that cannot run are listed with the reason.
 """
 
+import json
 import re
 import shutil
 import subprocess
@@ -14,13 +15,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from ccpipe.bus.nats.accounts import SUBJECTS
 from ccpipe.config import Site, to_struct
 from ccpipe.config.site import Recipe
 from ccpipe.formats.lineprotocol import decode, to_lines
-from ccpipe.message import Message, metric
+from ccpipe.jobs.pending import PendingEvent, read_pending_event
+from ccpipe.message import Message, event, metric
 from ccpipe.node.agent.parts import AgentParts
 from ccpipe.registry import build
 from ccpipe.sinks.parquet import ParquetSink
@@ -92,12 +95,13 @@ BLOCKS = list(blocks())
 TOML = [block for block in BLOCKS if block.language == "toml" and not is_not_run(block)]
 PYTHON = [block for block in BLOCKS if block.language == "python"]
 SQL = [block for block in BLOCKS if block.language == "sql" and not is_not_run(block)]
+QUEUES = [block for block in BLOCKS if block.language == "json" and '"pending":' in block.text]
 LINES = [block for block in BLOCKS if re.match(r"[\w.]+,hostname=", block.text)]
 
 
 def test_every_block_is_checked_or_listed_with_reason() -> None:
     """A new kind of block, or a page's first one, needs a check."""
-    known = {*TOML, *PYTHON, *SQL, *LINES}
+    known = {*TOML, *PYTHON, *SQL, *QUEUES, *LINES}
     left = [
         str(block)
         for block in BLOCKS
@@ -110,6 +114,19 @@ def test_every_block_is_checked_or_listed_with_reason() -> None:
     unused = [p for p in NOT_RUN if not any(re.match(p, block.text) for block in BLOCKS)]
     assert not unused
     assert all((ROOT / f"tests/pages/{test}.py").is_file() for test in ELSEWHERE.values())
+
+
+@pytest.mark.parametrize("block", QUEUES, ids=str)
+def test_pending_jobs_of_page_are_read_completely(block: Block) -> None:
+    message = event("jobpending", "jobpending", block.text, time=1, tags={})
+    found = read_pending_event(message)
+    assert msgspec.to_builtins(without_owner(found)) == json.loads(block.text)
+
+
+def without_owner(found: PendingEvent) -> PendingEvent:
+    """Return an event as it is sent: its jobs do not repeat their cluster and user."""
+    jobs = [msgspec.structs.replace(job, cluster="", user="") for job in found.pending]
+    return msgspec.structs.replace(found, pending=jobs)
 
 
 @pytest.mark.parametrize("block", TOML, ids=str)

@@ -1,4 +1,4 @@
-"""Events of jobs and of states of nodes as one readable line."""
+"""Events of jobs, of the queue and of states of nodes as one readable line."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,10 +10,13 @@ from ccpipe.errors import DataError
 from ccpipe.formats.clustercockpit import NodeReasons, NodeStates
 from ccpipe.formats.nodelist import compress
 from ccpipe.jobs import RUNNING, Job, RunKey, function_of, read_event
+from ccpipe.jobs.pending import PENDING_EVENT, PendingJob, read_pending_event
 from ccpipe.message import Kind, Message
 from ccpipe.terminal import format_elapsed, plural
 
 SECOND = 10**9
+MAX_NUMBERS = 8
+"""Maximum number of pending jobs of a reason that are named."""
 MAX_STARTS = 10_000
 """Maximum number of jobs whose owner and nodes are kept for the text of their stop."""
 
@@ -44,14 +47,12 @@ class EventTexts:
         self._starts: dict[RunKey, str] = {}
 
     def describe(self, message: Message) -> EventText | None:
-        """Return the text of an event; None if it is not about a job or states of nodes."""
+        """Return the text of an event; None if it is not about jobs or states of nodes."""
         if message.kind is not Kind.EVENT:
             return None
         try:
-            if message.name == "nodestate":
-                return _node_states(message)
-            if message.name == "nodereason":
-                return _node_reasons(message)
+            if describe := _OTHERS.get(message.name):
+                return describe(message)
             function, job = function_of(message), read_event(message)
         except (DataError, msgspec.MsgspecError, UnicodeError, RecursionError):
             return None
@@ -84,6 +85,50 @@ class EventTexts:
         rest = ", ".join(filter(None, (owner, _cluster(job.cluster))))
         colour = "" if job.state in _GOOD else "yellow" if job.state == "cancelled" else "red"
         return EventText(f"{text}: {rest}" if rest else text, colour)
+
+
+def _queue(message: Message) -> EventText:
+    """Describe which jobs of a user are pending, and which no longer are."""
+    found = read_pending_event(message)
+    parts = []
+    if len(found.pending) == 1:
+        parts.append(_pending_job(found.pending[0], found.user))
+    elif found.pending:
+        jobs = _grouped((job.id, job.reason) for job in found.pending)
+        parts.append(f"{len(found.pending)} jobs are pending: {found.user}, {jobs}")
+    if found.left:
+        who = "" if parts or not found.user else f"{found.user}, "
+        jobs = _grouped((job.id, job.state) for job in found.left)
+        parts.append(f"no longer pending: {who}{jobs}")
+    return EventText(", ".join(filter(None, ["; ".join(parts), _cluster(found.cluster)])))
+
+
+def _pending_job(job: PendingJob, user: str) -> str:
+    tasks = f" ({plural(job.tasks, 'task')} of an array)" if job.tasks else ""
+    parts = [
+        user,
+        plural(job.nodes, "node") if job.nodes else "",
+        job.partition and f"partition {job.partition}",
+        f"limit {format_elapsed(job.walltime)}" if job.walltime else "",
+        job.reason and f"reason {job.reason}",
+    ]
+    return f"job {job.id}{tasks} is pending: {', '.join(filter(None, parts))}"
+
+
+def _grouped(numbers: Iterable[tuple[int, str]]) -> str:
+    """Return numbers of jobs by reason or state: ``4711 4712 (Priority), 4713 (Resources)``."""
+    groups: dict[str, list[int]] = {}
+    for number, why in numbers:
+        groups.setdefault(why, []).append(number)
+    return ", ".join(
+        _numbers(group) + (f" ({why})" if why else "") for why, group in groups.items()
+    )
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    more = len(numbers) - MAX_NUMBERS
+    text = " ".join(map(str, numbers[:MAX_NUMBERS]))
+    return f"{text} and {more} more" if more > 0 else text
 
 
 def node_text(names: Sequence[str]) -> str:
@@ -125,3 +170,7 @@ def _node_reasons(message: Message) -> EventText:
     text = f"reasons of {plural(len(found.nodes), 'node')}: {'; '.join(parts)}"
     cluster = _cluster(found.cluster)
     return EventText(f"{text}, {cluster}" if cluster else text)
+
+
+_OTHERS = {"nodestate": _node_states, "nodereason": _node_reasons, PENDING_EVENT: _queue}
+"""What describes events other than those of the class ``job``."""

@@ -1,9 +1,10 @@
 """The subjects that ``tail`` subscribes to, and its filters of messages."""
 
+import contextlib
 import functools
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +99,7 @@ class MessageFilter:
 
     def _is_of_job(self, message: Message) -> bool:
         assert self.jobs is not None
-        if message.kind is Kind.EVENT and message.name == "job":
+        if message.kind is Kind.EVENT and message.name in ("job", "jobpending"):
             return self.jobs.is_about(message)
         if message.tags.get("stype") == "job":
             return self.jobs.has_id(message.tags.get("stype-id", ""))
@@ -166,7 +167,9 @@ class JobNodes:
         return self._is_of(job)
 
     def is_about(self, event: Message) -> bool:
-        """Return whether an event is the start or the stop of one of the jobs."""
+        """Return whether an event is the start or the stop of one of the jobs, or it is pending."""
+        if event.name == "jobpending":
+            return any(self._is_selected(job, user) for job, user in _pending_of(event))
         found = _job_of(event)
         return found is not None and self._is_of(found[1])
 
@@ -243,3 +246,13 @@ def _job_of(event: Message) -> "tuple[str, Job] | None":
         return function_of(event), read_event(event)
     except DataError:
         return None
+
+
+def _pending_of(event: Message) -> Iterator[tuple[int, str]]:
+    """Yield number and user of the jobs that an event reports as pending, or no longer so."""
+    from ccpipe.jobs.pending import read_pending_event
+
+    with contextlib.suppress(DataError):
+        found = read_pending_event(event)
+        yield from ((job.id, found.user) for job in found.pending)
+        yield from ((job.id, found.user) for job in found.left)

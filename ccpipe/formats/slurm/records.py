@@ -131,6 +131,8 @@ class LiveJob(msgspec.Struct, frozen=True, gc=False):
     alloc_tres: str | None = None
     oversubscribe: str | None = None
     """``NO`` if its nodes are exclusive, else ``OK``, ``YES``, ``USER`` or ``MCS``."""
+    reason: str | None = None
+    """Why it is pending, such as ``Resources``."""
 
 
 class SacctRow(msgspec.Struct, frozen=True, gc=False):

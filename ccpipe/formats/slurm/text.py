@@ -263,7 +263,7 @@ def squeue_fields(time: TimeReader) -> list[FieldSpec]:
     ]
 
 
-_SQUEUE_WORDS = ("user", "account", "partition", "reservation")
+_SQUEUE_WORDS = ("user", "account", "partition", "reservation", "reason")
 
 
 class SqueueReader(TableReader[LiveJob]):

@@ -45,10 +45,14 @@ _SQUEUE = {
     "%Q": "priority", "%i": "jobid", "%A": "jobid", "%T": "state", "%u": "user", "%U": "uid",
     "%a": "account", "%P": "partition", "%l": "time_limit", "%V": "submit_time",
     "%S": "start_time", "%e": "end_time", "%N": "nodelist", "%D": "nodes", "%C": "cpus",
-    "%v": "reservation", "%j": "name", "%h": "over_subscribe",
+    "%v": "reservation", "%j": "name", "%h": "over_subscribe", "%r": "reason",
 }  # fmt: skip
 SQUEUE_COLUMNS = tuple(_SQUEUE.values())
 """The first one, the priority, changes while jobs wait."""
+
+
+_ENVIRONMENT = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard", "SLURM_BITSTR_LEN": "0"}
+"""The last one prints all pending tasks of an array, not only as many as fit 64 characters."""
 
 
 class Commands:
@@ -107,7 +111,7 @@ class Commands:
                 [program, *words[1:]],
                 timeout=self.timeout if timeout is None else timeout,
                 output=MAX_OUTPUT,
-                environment={**os.environ, "TZ": "UTC", "SLURM_TIME_FORMAT": "standard"},
+                environment={**os.environ, **_ENVIRONMENT},
             )
         except OSError as error:
             reason = error.strerror or str(error)

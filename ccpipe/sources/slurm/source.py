@@ -1,7 +1,7 @@
 """Slurm's jobs, partitions and node states, from Slurm's own commands.
 
-A poll yields its jobs and steps in batches; the last batch has no jobs, but sinfo's report of the
-cluster and the errors. So jobs precede the numbers of the nodes that they run on.
+A poll yields its jobs and steps in batches; the last batch has no jobs, but the queue, sinfo's
+report of the cluster, and the errors. So jobs precede the numbers of the nodes that they run on.
 
 sacct is queried again from some time before its last complete answer, so that neither a restart
 nor an outage of slurmctld or slurmdbd loses the end of a job.
@@ -31,6 +31,7 @@ from ccpipe.jobs import Job, Jobs, is_final
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.pipeline.state import StateStore, StateTable
 from ccpipe.sources.slurm.poll import REQUEUEABLE, SECOND, Commands, Poll, Poller, PollReplay
+from ccpipe.sources.slurm.queue import PendingQueue
 from ccpipe.sources.slurm.start_metadata import StartMetadata
 from ccpipe.translate.slurm.jobs import job_of_live, job_of_row, steady
 
@@ -132,7 +133,8 @@ class Slurm(Source[Jobs]):
             else None
         )
         self._replay = PollReplay(replay_dir) if replay_dir else None
-        self._changes = Changes("" if self.is_full else state_file, site.cluster)
+        self._queue = PendingQueue(site.cluster)
+        self._changes = Changes("" if self.is_full else state_file, site.cluster, self._queue.note)
         self._request = Path(f"{state_file}.resend") if state_file else None
         self._next_nodes = 0.0
         self._next_resend = time.monotonic() + self.resend_interval
@@ -250,6 +252,7 @@ class Slurm(Source[Jobs]):
             rejected=poll.rejected,
             time=poll.time,
             cluster=poll.cluster,
+            queue=self._queue.after(poll),
             errors=[text[:MAX_TEXT] for text in new],
         )
 
@@ -287,8 +290,12 @@ class SentRecord(msgspec.Struct, frozen=True, gc=False):
 class Changes:
     """Selects the records of each poll that must be sent."""
 
-    def __init__(self, path: str, cluster: str) -> None:
+    def __init__(
+        self, path: str, cluster: str, note: Callable[[LiveJob], None] = lambda _: None
+    ) -> None:
+        """Keep what was sent in a file; `note` is called with each job of squeue that is read."""
         self.cluster = cluster
+        self._note = note
         self._state = StateStore(path)
         self._sent: StateTable[Key, SentRecord] = self._state.table(
             "sent", tuple[int, str, int, int], SentRecord, maximum=MAX_RECORDS
@@ -327,6 +334,7 @@ class Changes:
             if row.state not in REQUEUEABLE:
                 yield from self._of_row(row, poll, everything=everything)
         for live in poll.jobs:
+            self._note(live)
             job = job_of_live(poll.with_allocation(live), self.cluster)
             known = self._known(job)
             if known and known.is_accounted and known.is_final and _is_same_run(job, known):
@@ -417,7 +425,7 @@ class Changes:
 
 
 def record_digest(job: Job) -> bytes:
-    """Return a digest of a job's record without its priority, which changes with age."""
+    """Return a digest of a job's record without its priority and reason, which change often."""
     assert isinstance(job.raw, SacctRow | LiveJob)
     return blake2b(msgspec.msgpack.encode(steady(job.raw)), digest_size=12).digest()
 

@@ -12,12 +12,15 @@ from ccpipe.formats import nodelist
 from ccpipe.formats.slurm.records import Allocation, LiveJob, SacctRow, SlurmId
 from ccpipe.formats.slurm.values import gpu_count, gres, index_list, tres
 from ccpipe.jobs import PENDING, REQUEUED, RUNNING, Job, JobNode, Jobs, JobUsage, is_final
+from ccpipe.jobs.pending import MAX_TEXT, PendingJob, count_tasks
 
 MIB = 2**20
 SIGNAL = 128
 """Added to the number of the signal that ended a job."""
 NOT_STARTED = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
                          "SPECIAL_EXIT", "RESV_DEL_HOLD", "REVOKED"})  # fmt: skip
+WAITING = NOT_STARTED - {"REVOKED"}
+"""States of jobs that are in the queue: a revoked one runs in another cluster of a federation."""
 _NEVER_STARTED = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REVOKED"})
 
 
@@ -96,6 +99,31 @@ def job_of_live(live: LiveJob, cluster: str) -> Job:
     )
 
 
+def pending_of_live(live: LiveJob, cluster: str) -> PendingJob:
+    """Return a job that squeue lists in a state of ``WAITING``."""
+    number = live.id
+    is_array = number.array_job is not None
+    texts = {
+        "user": user_name(live.user, live.uid), "name": clean(live.name),
+        "project": clean(live.account), "partition": clean(live.partition),
+        "reason": clean(live.reason) or _STATE_REASONS.get(live.state or "", ""),
+    }  # fmt: skip
+    return PendingJob(
+        cluster=cluster,
+        id=number.job,
+        submit=(live.submit or 0) // 10**9,
+        nodes=live.nodes or 0,
+        hwthreads=live.cpus or 0,
+        walltime=60 * (minutes(live.time_limit) or 0),
+        tasks=max(1, count_tasks(number.pending_tasks)) if is_array else 0,
+        **{name: text[:MAX_TEXT] for name, text in texts.items()},
+    )
+
+
+_STATE_REASONS = {"CONFIGURING": "Configuring", "REQUEUED": "Requeued"}
+"""Reasons of jobs for which Slurm has none."""
+
+
 def with_comment_gpus(job: Job) -> Job:
     """Return a job of one node with the GPUs that its comment names, if Slurm names none."""
     raw = job.raw
@@ -123,7 +151,7 @@ def steady(raw: SacctRow | LiveJob) -> SacctRow | LiveJob:
     if isinstance(raw, LiveJob):
         start = raw.start if has_started(raw) else None
         end = raw.end if is_final((raw.state or "").lower()) else None
-        return replace(raw, priority=None, start=start, end=end)
+        return replace(raw, priority=None, reason=None, start=start, end=end)
     if raw.end is None:
         return replace(raw, priority=None, elapsed=None, suspended=None)
     return replace(raw, priority=None)

@@ -1,5 +1,6 @@
 """Slurm's jobs and node states as ClusterCockpit's events."""
 
+import functools
 from collections.abc import Iterator
 
 from ccpipe.config import Duration, Site
@@ -8,6 +9,7 @@ from ccpipe.formats.clustercockpit import encode_node_reasons
 from ccpipe.formats.lineprotocol import Lines, RejectedLine, to_lines
 from ccpipe.jobs import Job, Jobs, Lifecycle, Outbox
 from ccpipe.jobs import message as job_message
+from ccpipe.jobs.pending import QueueReports
 from ccpipe.message import Message, event, log
 from ccpipe.pipeline import HoldingTranslator, Scope
 from ccpipe.pipeline.state import StateStore
@@ -35,6 +37,7 @@ class SlurmToCc(HoldingTranslator[Jobs, Lines]):
         gpu_ids: dict[str, list[str]] | None = None,
         comment_gpus: bool = False,
         cluster_json: str = "",
+        pending_jobs: bool = True,
         stop_delay: Duration = Duration(2),
         state_file: str = "",
     ) -> None:
@@ -52,11 +55,13 @@ class SlurmToCc(HoldingTranslator[Jobs, Lines]):
             cc-backend's file of the cluster. Jobs then have the hardware threads that Linux
             numbers, and the ids of its accelerators, of the nodes in it; Slurm's own numbers of
             others.
+        pending_jobs
+            Whether jobs that wait are reported by events ``jobpending``.
         stop_delay
             Time between a start and a stop that are known at different times; see ``Lifecycle``.
         state_file
-            A file, on a local disk, that keeps which starts and stops were sent. Without it,
-            starts are sent again after a restart.
+            A file, on a local disk, that keeps which starts and stops were sent, and which jobs are
+            pending. Without it, starts and pending jobs are sent again after a restart.
 
         """
         self.site = site
@@ -65,6 +70,7 @@ class SlurmToCc(HoldingTranslator[Jobs, Lines]):
         self._rejected: list[RejectedLine] = []  # jobs of this feed
         self._state = StateStore(state_file)
         self._jobs = Lifecycle(self._state, delay=round(stop_delay * 10**9))
+        self._queue = QueueReports(site.cluster, self._state) if pending_jobs else None
         self._outbox = Outbox(self._state)
 
     def oldest_held(self) -> int | None:
@@ -81,7 +87,7 @@ class SlurmToCc(HoldingTranslator[Jobs, Lines]):
             if not job.step:
                 self._add(job, records.time)
         made = list(self._about_cluster(records))
-        made += self._outbox.put(self._job_events())
+        made += self._outbox.put([*self._job_events(), *self._queue_events(records)])
         rejected, self._rejected = self._rejected, []
         return to_lines(made, rejected)
 
@@ -108,6 +114,13 @@ class SlurmToCc(HoldingTranslator[Jobs, Lines]):
             hostname = found.job.cluster
             message = job_message(found.function, found.job, time=found.time, hostname=hostname)
             yield message, found.not_before
+
+    def _queue_events(self, records: Jobs) -> Iterator[tuple[Message, int]]:
+        if self._queue is None or records.queue is None:
+            return
+        state_of = functools.partial(self._jobs.state_of, self.site.cluster)
+        for message in self._queue.update(records.queue, records.time, state_of=state_of):
+            yield message, 0
 
     def _about_cluster(self, records: Jobs) -> Iterator[Message]:
         cluster, time = self.site.cluster, records.time

@@ -118,3 +118,33 @@ def test_table_shows_event_in_one_line_without_escapes_of_sender(
     row = MessageTable(Terminal()).render([job("start_job", **START)]).splitlines()[1]
     assert len(row) == 60
     assert row.endswith("…")
+
+
+def queue(**payload: object) -> Message:
+    text = json.dumps({"cluster": "fritz", "user": "alice"} | payload)
+    return event("jobpending", "jobpending", text, time=1, tags={})
+
+
+def test_pending_job_has_what_it_waits_for() -> None:
+    one = {"jobId": 4711, "numNodes": 4, "partition": "work", "walltime": 86400,
+           "reason": "Resources"}  # fmt: skip
+    assert text(queue(pending=[one])) == (
+        "job 4711 is pending: alice, 4 nodes, partition work, limit 1-00:00:00, "
+        "reason Resources, cluster fritz"
+    )
+    array = {"jobId": 4711, "arrayTasks": 100}
+    assert text(queue(pending=[array])) == (
+        "job 4711 (100 tasks of an array) is pending: alice, cluster fritz"
+    )
+
+
+def test_several_pending_jobs_are_listed_by_reason() -> None:
+    """As many of each as fit a line."""
+    waiting = [{"jobId": number, "reason": "Priority"} for number in range(1, 11)]
+    waiting.append({"jobId": 11})
+    left = [{"jobId": 20, "jobState": "running"}, {"jobId": 21, "jobState": "cancelled"}]
+    assert text(queue(pending=waiting, left=left)) == (
+        "11 jobs are pending: alice, 1 2 3 4 5 6 7 8 and 2 more (Priority), 11; "
+        "no longer pending: 20 (running), 21 (cancelled), cluster fritz"
+    )
+    assert text(queue(left=left[:1])) == "no longer pending: alice, 20 (running), cluster fritz"

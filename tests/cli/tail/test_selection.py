@@ -11,7 +11,7 @@ from ccpipe.cli.tail.options import Kind, Options
 from ccpipe.cli.tail.selection import JobNodes, MessageFilter, patterns_of
 from ccpipe.config import Bus, Site
 from ccpipe.errors import UsageError
-from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.lineprotocol import decode, to_lines
 from ccpipe.message import Message
 from ccpipe.message import event as make_event
 
@@ -220,3 +220,14 @@ def test_any_attributes_of_envelope_are_accepted(
     jobs.add_attributes(attributes)
     jobs.add_attributes({**attributes, "jobs": records})
     assert all(jobs.nodes)
+
+
+def test_user_and_job_options_show_pending_jobs() -> None:
+    payload = json.dumps({"cluster": "c", "user": "ann", "pending": [{"jobId": 5}]})
+    tags = {"cluster": "c", "hostname": "c"}
+    lines = to_lines([make_event("jobpending", "jobpending", payload, time=1, tags=tags)])
+    for options, count in (
+        (Options(user=["ann"]), 1), (Options(user=["eve"]), 0), (Options(job=[5]), 1),
+        (Options(job=[6]), 0), (Options(user=["ann"], job=[6]), 0),
+    ):  # fmt: skip
+        assert len(MessageFilter(options, []).lines("c.events.jobpending", lines)) == count

@@ -74,6 +74,7 @@ def squeue_job(job: str, state: str, *, raw: str = "", priority: int = 1, **cell
     values: Sequence[str] = (
         str(priority), job, raw or job, state, "alice", "1000", "physics", "normal", "10:00",
         cell["submit"], cell["start"], cell["end"], cell["nodes"], "1", "2", "(null)", "a", "OK",
+        cell.get("reason", "Priority" if is_pending else "None"),
     )  # fmt: skip
     return SEPARATOR.join(values)
 

@@ -248,3 +248,41 @@ async def test_stop_ends_the_source(programs: Programs) -> None:
     source.stop()
     with pytest.raises(StopAsyncIteration):
         await asyncio.wait_for(anext(batches), 60)
+
+
+async def test_source_reports_whole_queue_with_reasons(programs: Programs) -> None:
+    """A change of the reason alone sends no record of the job; an array is one entry."""
+    publisher = Publisher(programs)
+    running = squeue_job("6", "RUNNING")
+    programs.set("scontrol", scontrol_job("6"))
+    programs.set_squeue(running, squeue_job("7", "PENDING"),
+                        squeue_job("8_[1,3-9%2]", "PENDING", raw="8"))  # fmt: skip
+    jobs, last = await publisher.poll()
+    assert jobs.queue is None
+    assert last.queue is not None
+    assert [(job.id, job.tasks, job.reason) for job in last.queue] == [
+        (7, 0, "Priority"), (8, 8, "Priority"),
+    ]  # fmt: skip
+    array = squeue_job("8_[9%2]", "PENDING", raw="8", reason="JobArrayTaskLimit")
+    programs.set_squeue(running, squeue_job("7", "PENDING", reason="Dependency"), array)
+    *sent, last = await publisher.poll()
+    assert [job.id for jobs in sent for job in jobs] == [8]
+    assert last.queue is not None
+    assert [(job.id, job.tasks, job.reason) for job in last.queue] == [
+        (7, 0, "Dependency"), (8, 1, "JobArrayTaskLimit"),
+    ]  # fmt: skip
+    programs.set_squeue(running, squeue_job("7", "RUNNING"))
+    assert (await publisher.poll())[-1].queue == []
+
+
+async def test_queue_is_unknown_while_slurmctld_is_down(programs: Programs) -> None:
+    """Nothing has left it then."""
+    publisher = Publisher(programs)
+    programs.set_squeue(squeue_job("7", "PENDING"))
+    await publisher.poll()
+    programs.set("squeue", None)
+    assert (await publisher.poll())[-1].queue is None
+    programs.set_squeue(squeue_job("7", "PENDING"))
+    queue = (await publisher.poll())[-1].queue
+    assert queue is not None
+    assert [job.id for job in queue] == [7]

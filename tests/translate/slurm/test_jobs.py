@@ -6,7 +6,8 @@ from msgspec.structs import replace
 from ccpipe.formats.slurm.records import Allocation, LiveJob, SacctRow, SlurmId
 from ccpipe.formats.slurm.text import SacctReader, SqueueReader, read_scontrol
 from ccpipe.jobs import PENDING, REQUEUED, RUNNING, Job, JobNode
-from ccpipe.translate.slurm.jobs import job_of_live, job_of_row
+from ccpipe.jobs.pending import PendingJob
+from ccpipe.translate.slurm.jobs import job_of_live, job_of_row, pending_of_live
 from ccpipe.translate.slurm.to_sonar import slurm_job
 from ccpipe.translate.sonar.sonar_to_cc import job_of
 from tests.formats.slurm.captured import UTC, captured, names
@@ -87,3 +88,20 @@ def test_step_has_id_and_raw_record() -> None:
     row = replace(ROW, id=SlurmId(7, "batch"))
     job = job_of_row(row, "fox")
     assert (job.id, job.step, job.submit, job.raw) == (7, "batch", TIME, row)
+
+
+def test_pending_job_has_what_was_requested() -> None:
+    live = LiveJob(
+        SlurmId.read("36_[0-9%2]", "36"), state="PENDING", user="alice", account="physics",
+        partition="main,long", submit=TIME, nodes=2, cpus=8, time_limit=90.0, name="a",
+        reason="Resources",
+    )  # fmt: skip
+    assert pending_of_live(live, "fox") == PendingJob(
+        cluster="fox", id=36, user="alice", name="a", project="physics", partition="main,long",
+        submit=TIME // 10**9, nodes=2, hwthreads=8, walltime=120, tasks=10, reason="Resources",
+    )  # fmt: skip
+
+
+def test_job_whose_nodes_boot_waits_for_them() -> None:
+    """Slurm has no reason then."""
+    assert pending_of_live(LiveJob(SlurmId(1), state="CONFIGURING"), "c").reason == "Configuring"

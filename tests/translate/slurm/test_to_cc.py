@@ -13,7 +13,7 @@ from ccpipe.formats.slurm.cluster import Cluster, Node
 from ccpipe.formats.slurm.records import Allocation, LiveJob, SlurmId
 from ccpipe.jobs import Job, JobNode, Jobs
 from ccpipe.message import Message
-from ccpipe.translate.slurm.jobs import job_of_live
+from ccpipe.translate.slurm.jobs import job_of_live, pending_of_live
 from ccpipe.translate.slurm.to_cc import SlurmToCc
 
 SITE = Site(cluster="fox", hostname="master")
@@ -170,3 +170,47 @@ def test_translator_rejects_job_that_cannot_be_reported() -> None:
     assert rejected.reason == "job 8: it has ended, but its user is unknown"
     assert b'"job":8' in rejected.original
     assert not found.feed(jobs()).rejected
+
+
+QUEUED = LiveJob(SlurmId(9), state="PENDING", user="alice", nodes=2, reason="Resources")
+
+
+def poll(*records: LiveJob) -> Jobs:
+    queue = [pending_of_live(each, "fox") for each in records if each.state == "PENDING"]
+    return Jobs([job_of_live(each, "fox") for each in records], time=TIME, queue=queue)
+
+
+def test_pending_job_is_reported_until_it_starts_or_is_cancelled() -> None:
+    found = translator()
+    other = replace(QUEUED, id=SlurmId(10))
+    (waiting,) = found.feed(poll(QUEUED, other))
+    assert (waiting.name, waiting.tags["hostname"], waiting.time) == ("jobpending", "fox", TIME)
+    started = replace(LIVE, id=SlurmId(9))
+    start, left = found.feed(poll(started, replace(other, state="CANCELLED", end=TIME)))
+    assert start.tags["function"] == "start_job"
+    assert json.loads(str(left.value))["left"] == [
+        {"jobId": 9, "jobState": "running"}, {"jobId": 10, "jobState": "cancelled"},
+    ]  # fmt: skip
+
+
+def test_failed_squeue_ends_no_pending_job() -> None:
+    found = translator()
+    found.feed(poll(QUEUED))
+    assert list(found.feed(Jobs(time=TIME))) == []
+
+
+def test_pending_jobs_are_not_repeated_after_restart(tmp_path: Path) -> None:
+    """If they were stored; else they are sent again as they were."""
+    state = str(tmp_path / "state")
+    first = translator(state_file=state)
+    sent = list(first.feed(poll(QUEUED)))
+    del first
+    second = translator(state_file=state)
+    assert list(second.feed(poll(QUEUED))) == sent
+    second.commit(1)
+    del second
+    assert list(translator(state_file=state).feed(poll(QUEUED))) == []
+
+
+def test_pending_jobs_are_not_reported_if_disabled() -> None:
+    assert list(translator(pending_jobs=False).feed(poll(QUEUED))) == []

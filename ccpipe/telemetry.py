@@ -121,6 +121,7 @@ class Telemetry:
         self.ready = False
         """Whether the pipe runs and its last write succeeded, for ``/ready``."""
         self._due: dict[str, float] = {}  # by part: deadline for its next progress
+        self._awaited: dict[int, str] = {}  # by part: a broker that it never reached
         self.connections: list[Connected] = []
         """The connections to brokers that are in use."""
 
@@ -185,6 +186,27 @@ class Telemetry:
         """Expect no progress of a part: it waits for others, perhaps indefinitely."""
         self._due.pop(type(part).__name__, None)
 
+    def await_broker(self, part: object, broker: str) -> None:
+        """Count as not ready until a part has `reached` its broker for the first time.
+
+        Later on a lost connection does not matter: a spool or the broker keeps the data meanwhile.
+        """
+        self._awaited[id(part)] = broker
+
+    def reached(self, part: object) -> None:
+        """Note that a part was connected to its broker, or no longer needs it."""
+        self._awaited.pop(id(part), None)
+
+    def why_not_ready(self) -> str:
+        """Return why ``/ready`` fails; empty if the program is ready."""
+        if awaited := list(self._awaited.values()):
+            return f"not connected to {', '.join(awaited)} since the start"
+        if not self.ready:
+            return "not running, or the last write failed"
+        if stuck := self.stuck():
+            return f"no progress in {', '.join(stuck)}"
+        return ""
+
     def stuck(self) -> list[str]:
         now = time.monotonic()
         return [part for part, due in list(self._due.items()) if due < now]
@@ -215,11 +237,9 @@ class Telemetry:
             case "/health":
                 pass
             case "/ready":
-                if not self.ready:
-                    status, body = "503 Service Unavailable", b"not ready\n"
-                elif stuck := self.stuck():
-                    text = f"not ready: no progress in {', '.join(stuck)}\n"
-                    status, body = "503 Service Unavailable", text.encode()
+                if reason := self.why_not_ready():
+                    status = "503 Service Unavailable"
+                    body = f"not ready: {reason}\n".encode()
             case _:
                 status, body = "404 Not Found", b"/health /ready /metrics\n"
         start_response(status, [("Content-Type", content_type)])

@@ -109,6 +109,20 @@ def test_ready_names_part_without_progress(telemetry: Telemetry, server: Telemet
     assert get(server.port, "/ready")[0] == 200
 
 
+def test_ready_fails_until_every_broker_was_reached_once(
+    telemetry: Telemetry, server: TelemetryServer
+) -> None:
+    """It names those that were never reached; a connection that is lost later is no reason."""
+    telemetry.ready = True
+    for part, broker in ((Nats(), "nats://a:4222"), (telemetry, "mqtt://b:1883")):
+        telemetry.await_broker(part, broker)
+    reason = "not connected to nats://a:4222, mqtt://b:1883 since the start"
+    assert get(server.port, "/ready") == (503, f"not ready: {reason}\n")
+    telemetry.reached(telemetry)
+    telemetry.reached(telemetry)
+    assert "nats://a:4222 since" in get(server.port, "/ready")[1]
+
+
 @pytest.mark.parametrize("path", ["/", "/metric", "/metrics/", "/%ff", "/../etc/passwd"])
 def test_other_pages_are_not_found(server: TelemetryServer, path: str) -> None:
     assert get(server.port, path) == (404, "/health /ready /metrics\n")

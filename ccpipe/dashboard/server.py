@@ -171,6 +171,7 @@ class DashboardServer:
             app.add_routes(
                 [
                     web.get(f"{prefix}/health", self._health),
+                    web.get(f"{prefix}/ready", self._ready),
                     web.get(f"{prefix}/api/about", self._about),
                     web.post(f"{prefix}/api/login", self._login),
                     web.get(f"{prefix}/api/live", self._live),
@@ -248,6 +249,12 @@ class DashboardServer:
     @public
     async def _health(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")
+
+    @public
+    async def _ready(self, _: web.Request) -> web.Response:
+        """Answer as telemetry does, without the reason: it names the broker."""
+        reason = self.feed.bus.telemetry.why_not_ready()
+        return web.Response(text="not ready\n" if reason else "ok\n", status=503 if reason else 200)
 
     @requires(Role.USER)
     async def _about(self, _: web.Request) -> web.Response:

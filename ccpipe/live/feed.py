@@ -141,6 +141,7 @@ class LiveFeed:
                 self._warn(f"stored data of the last day is not shown: {why}")
             self.state.nodes.known = await loading
             self._begin_live()
+            self.bus.telemetry.ready = True
             await asyncio.Event().wait()  # until cancelled
 
     async def _read_stored(self, name: str, began: float) -> None:

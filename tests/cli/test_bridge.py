@@ -21,6 +21,7 @@ from tests.conftest import eventually
 from tests.paths import ROOT
 from tests.servers.nats.daemon import accepts
 from tests.servers.victoriametrics import VictoriaMetrics, sample
+from tests.test_telemetry import get
 
 NOW = 1_740_000_000
 TAGS = {"cluster": "local", "hostname": "n1", "type": "node"}
@@ -209,6 +210,42 @@ async def test_bridge_serves_health_while_it_runs(
                 await writer.wait_closed()
     await stop(bridge)
     assert b"ccpipe_queued_bytes" in answer
+
+
+@pytest.mark.parametrize(
+    ("source", "sink", "url"),
+    [
+        ("nats", "null", "nats://127.0.0.1:1"),
+        ("mqtt", "null", "mqtt://127.0.0.1:1"),
+        ("kafka", "null", "127.0.0.1:1"),
+        ("http", "nats", "nats://127.0.0.1:1"),
+    ],
+)
+async def test_bridge_is_not_ready_before_first_connection_to_broker(
+    tmp_path: Path, unused_port: int, source: str, sink: str, url: str
+) -> None:
+    """Of its source or of its sink: with a wrong address it never becomes ready."""
+    options = {
+        "mqtt": 'broker = { url = "mqtt://127.0.0.1:1" }',
+        "kafka": 'broker = { servers = ["127.0.0.1:1"] }\ntopics = ["t"]\ncodec = "line"',
+        "http": 'listen = "127.0.0.1:0"',
+    }
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        f'[source]\nuse = "{source}"\n{options.get(source, "")}\n[sink]\nuse = "{sink}"\n'
+    )
+    listen = f"127.0.0.1:{unused_port}"
+    bridge = await start(recipe, url="nats://127.0.0.1:1", CCPIPE_TELEMETRY__LISTEN=listen)
+    await accepts(unused_port)
+    text = ""
+    async with asyncio.timeout(60):
+        while url not in text:  # it may name the broker of dead letters, too
+            status, text = await asyncio.to_thread(get, unused_port, "/ready")
+            assert status == 503
+            await asyncio.sleep(0.05)
+    assert text.startswith("not ready: not connected to ")
+    bridge.kill()
+    await bridge.communicate()
 
 
 async def test_bridge_waits_for_broker_and_ends_on_sigterm(recipe: Path, unused_port: int) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from ccpipe.bus.nats.server import NatsServer
 from tests.cli.command import ccpipe, ended, start
+from tests.conftest import free_port
 from tests.test_telemetry import get
 
 
@@ -41,6 +42,29 @@ async def test_dashboard_serves_until_stopped(nats_server: NatsServer) -> None:
         assert status == 200
         assert "<title>ccpipe</title>" in text
         await end(process)
+
+
+async def test_dashboard_is_ready_once_it_was_connected_to_broker(
+    tmp_path: Path, unused_port: int
+) -> None:
+    """By its own port, without the broker's address, and by that of telemetry; not before."""
+    server = NatsServer(tmp_path / "nats", port=free_port())
+    process, page = await started(
+        "--listen", "127.0.0.1:0", CCPIPE_BUS__SERVERS=server.url,
+        CCPIPE_TELEMETRY__LISTEN=f"127.0.0.1:{unused_port}",
+    )  # fmt: skip
+    assert await fetch(page, "/ready") == (503, "not ready\n")
+    assert f"127.0.0.1:{server.port} since the start" in await telemetry(unused_port)
+    async with server, asyncio.timeout(60):
+        while (await fetch(page, "/ready"))[0] != 200:
+            await asyncio.sleep(0.05)
+    assert await fetch(page, "/ready") == (200, "ok\n")  # it shows history meanwhile
+    assert await telemetry(unused_port) == "ok\n"
+    await end(process)
+
+
+async def telemetry(port: int) -> str:
+    return (await asyncio.to_thread(get, port, "/ready"))[1]
 
 
 async def test_dashboard_requires_generated_token_from_other_hosts(

@@ -17,7 +17,9 @@ from pathlib import Path
 
 import nats
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+from ccpipe.bus.nats.credentials import without_secrets
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.config import Bus, Duration, Site
@@ -26,6 +28,7 @@ from ccpipe.formats.sonar import decode as decode_envelopes
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import Ended, command, ended, environment, finished, start
 from tests.conftest import eventually, free_port
+from tests.test_telemetry import get
 
 
 async def run(*arguments: object, **environ: str) -> Ended:
@@ -243,6 +246,43 @@ async def until_sampled(listen: str, slots: int) -> None:
         while len(seen - {"0.0"}) < slots:
             await asyncio.to_thread(look)
             await asyncio.sleep(0.05)
+
+
+async def test_publisher_is_ready_after_first_connection_and_while_it_spools(
+    tmp_path: Path,
+) -> None:
+    """Not ready with a wrong address, although it samples; ready if the broker is lost later."""
+    server, port = NatsServer(tmp_path / "nats", port=free_port()), free_port()
+    publisher = await start(
+        "publish", "--interval", "200ms", CCPIPE_BUS__SERVERS=server.url,
+        CCPIPE_PUBLISH__JITTER="0", CCPIPE_TELEMETRY__LISTEN=f"127.0.0.1:{port}",
+    )  # fmt: skip
+    try:
+        await until_sampled(f"127.0.0.1:{port}", 3)
+        reason = f"not connected to {without_secrets(server.url)} since the start"
+        assert await asyncio.to_thread(get, port, "/ready") == (503, f"not ready: {reason}\n")
+        assert await asyncio.to_thread(get, port, "/health") == (200, "ok\n")
+        async with server, asyncio.timeout(60):
+            while await asyncio.to_thread(get, port, "/ready") != (200, "ok\n"):
+                await asyncio.sleep(0.05)
+        async with asyncio.timeout(60):
+            while await spooled(port) < 2:
+                await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(get, port, "/ready") == (200, "ok\n")
+    finally:
+        publisher.kill()
+        await publisher.communicate()
+
+
+async def spooled(port: int) -> float:
+    """Return the number of messages in the spool, 0 while the broker is connected."""
+    _, text = await asyncio.to_thread(get, port, "/metrics")
+    values = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    return 0 if values["ccpipe_connected"] else values["ccpipe_spooled_messages"]
 
 
 async def test_publisher_writes_unsent_lines_to_file_at_end(

@@ -52,7 +52,7 @@ def test_every_route_has_rule(feed: LiveFeed) -> None:
         if route.resource is not None
     }
     public = {path for (_, path), role in rules.items() if role == Role.PUBLIC}
-    assert public == {"/health", "/api/login", "/{path}"}
+    assert public == {"/health", "/ready", "/api/login", "/{path}"}
     assert ("GET", "/api/live") in rules
 
 

@@ -259,7 +259,7 @@ async def test_foreign_host_is_refused_without_access_control(tmp_path: Path, ho
     async for server in _serve(tmp_path, DashboardOptions()):
         guarded = Guarded(server, tmp_path)
         headers = {"Host": host}
-        for path in ("", "health", "api/about", "api/live"):
+        for path in ("", "health", "ready", "api/about", "api/live"):
             check(*(await _with(guarded, path, "GET", 403, headers=headers)))
 
 

@@ -38,6 +38,7 @@ async def test_dashboard_answers_below_base_path_and_without_it(below: Dashboard
         assert await status(f"{root}{prefix}/") == 200
         assert await status(f"{root}{prefix}/pages/job.js") == 200
         assert await status(f"{root}{prefix}/health") == 200
+        assert await status(f"{root}{prefix}/ready") in {200, 503}
         assert await status(f"{root}{prefix}/api/about") == 401
         assert await status(f"{root}{prefix}/api/about", headers=token) == 200
         frame = await first_frame(f"{root}{prefix}/api/live", {"view": "jobs"}, headers=token)

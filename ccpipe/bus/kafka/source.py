@@ -182,7 +182,9 @@ class KafkaSource(SharedSource[Any]):
         self._stopped.set()
 
     async def batches(self, scope: Scope = Scope.RECORD) -> AsyncIterator[Batch[Any]]:
+        self.telemetry.await_broker(self, self.broker.url)
         consumer = self._consumer = await self._connected(scope)
+        self.telemetry.reached(self)
         if consumer is not None and self.group:
             self._committer = background(self._keep_committing(), "ccpipe-commit")
         while consumer is not None and not self._stopped.is_set():

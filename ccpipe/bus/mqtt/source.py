@@ -112,6 +112,7 @@ class MqttSource(SharedSource[Any]):
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
+        self.telemetry.await_broker(self, self.broker.url)
         self._task = asyncio.create_task(self._stay_connected(), name="ccpipe-mqtt-source")
         self._task.add_done_callback(lambda _: self._changed.set())
         return self
@@ -173,6 +174,7 @@ class MqttSource(SharedSource[Any]):
                 async with self._session:
                     await self._session.subscribe(self.filters)
                     log.info("%s: subscribed to %s", self.broker.url, ", ".join(self.filters))
+                    self.telemetry.reached(self)
                     is_reported = False
                     await self._session.wait()
             except UnavailableError as error:

@@ -106,6 +106,7 @@ class Connection:
         """Connect; raises DeniedError, and UnavailableError unless `forever`."""
         deadline = math.inf if self.forever else time.monotonic() + CONNECT_SECONDS
         self.telemetry.connections.append(self)
+        self.telemetry.await_broker(self, self.url)
         try:
             while not await self._attempt(deadline):
                 self.servers, self._client = servers_of(self._bus), self._new_client()
@@ -115,6 +116,7 @@ class Connection:
             await self._client.leave(flushed=False)
             raise
         self._is_open = True
+        self.telemetry.reached(self)
         return self
 
     async def _attempt(self, deadline: float) -> bool:
@@ -138,6 +140,7 @@ class Connection:
         """Send pending data, then close; an unresponsive server is not waited for."""
         self._leaving = True
         self._forget()
+        self.telemetry.reached(self)
         await uninterrupted(self._close())
 
     async def _close(self) -> None:

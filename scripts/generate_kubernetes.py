@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Write bridges/kubernetes: a Deployment and its ConfigMap for each recipe, and the dashboard.
+"""Write bridges/kubernetes: a component of kustomize for each recipe, and the dashboard.
 
     scripts/generate_kubernetes.py [DIRECTORY]  # a test compares the files
 
-The table BRIDGES has the differences between bridges.
+The table BRIDGES has the differences between bridges. The component `values` puts the values of a
+site's site.env where they belong.
 """
 
 import hashlib
@@ -22,6 +23,8 @@ TELEMETRY_PORT = 9400
 DASHBOARD_PORT = 8770
 HISTORY_PORT = 8428
 NATS_PORT = 4222
+STORE_RULE = 2
+"""Place of the store among the rules of a NetworkPolicy, after names and the broker."""
 USER = 10001
 """The user of the image."""
 LAG = 1000
@@ -126,7 +129,7 @@ def _dashboard_container() -> dict[str, Any]:
         "ports": [{"name": "http", "containerPort": DASHBOARD_PORT}],
         "startupProbe": _probe("/health", "http", failureThreshold=30, periodSeconds=2),
         "livenessProbe": _probe("/health", "http", failureThreshold=3, periodSeconds=20),
-        "readinessProbe": _probe("/health", "http", failureThreshold=3, periodSeconds=10),
+        "readinessProbe": _probe("/ready", "http", failureThreshold=3, periodSeconds=10),
         "resources": {
             "requests": {"cpu": "100m", "memory": "256Mi"},
             "limits": {"memory": "1Gi"},
@@ -282,11 +285,10 @@ def _network_policy(component: str, port: int, stores: Sequence[int]) -> dict[st
 def scaled(name: str) -> dict[str, Any]:
     """Return KEDA's object that starts more bridges when a consumer falls behind."""
     durable = tomllib.loads((ROOT / f"bridges/{name}.toml").read_text())["source"]["durable"]
-    cluster = tomllib.loads((DIRECTORY / "ccpipe.toml").read_text())["cluster"]
     trigger = {
         "natsServerMonitoringEndpoint": "nats-headless.ccpipe.svc:8222",
-        "account": cluster,
-        "stream": f"ccpipe-{cluster}",
+        "account": "local",
+        "stream": "ccpipe-local",
         "consumer": durable,
         "lagThreshold": f"{LAG}",
     }
@@ -299,6 +301,38 @@ def scaled(name: str) -> dict[str, Any]:
     }
     component = f"bridge-{name}"
     return _object("keda.sh/v1alpha1", "ScaledObject", component, component, spec=spec)
+
+
+def values() -> dict[str, Any]:
+    """Return the component that takes the values of a site's ConfigMap ccpipe-values."""
+    metadata = "spec.triggers.0.metadata"
+    scaled = {"kind": "ScaledObject"}
+    replacements = [
+        _replacement("cluster", scaled, f"{metadata}.account"),
+        _replacement("stream", scaled, f"{metadata}.stream"),
+        _replacement("broker_monitoring", scaled, f"{metadata}.natsServerMonitoringEndpoint"),
+    ]
+    stores = {name: next(iter(bridge.environ)) for name, bridge in BRIDGES.items() if bridge.port}
+    for key, variable in {**stores, "history": "CCPIPE_HISTORY__STORE"}.items():
+        name, container = (
+            ("dashboard", "dashboard") if key == "history" else (f"bridge-{key}", "bridge")
+        )
+        value = f"spec.template.spec.containers.[name={container}].env.[name={variable}].value"
+        policy = {"kind": "NetworkPolicy", "name": name}
+        replacements += [
+            _replacement(key, {"kind": "Deployment", "name": name}, value),
+            _replacement(f"{key}_port", policy, f"spec.egress.{STORE_RULE}.ports.0.port"),
+        ]
+    return _component(replacements=replacements)
+
+
+def _replacement(key: str, select: Mapping[str, str], field: str) -> dict[str, Any]:
+    source = {"kind": "ConfigMap", "name": "ccpipe-values", "fieldPath": f"data.{key}"}
+    return {"source": source, "targets": [{"select": dict(select), "fieldPaths": [field]}]}
+
+
+def _component(**rest: Any) -> dict[str, Any]:
+    return {"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component", **rest}
 
 
 class _Dumper(yaml.SafeDumper):
@@ -321,10 +355,22 @@ def _yaml(documents: list[dict[str, Any]]) -> str:
     return HEAD + yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=100)
 
 
+def files() -> dict[str, list[dict[str, Any]]]:
+    """Return the documents of each file, by its path in the directory."""
+    made = {"base/dashboard.yaml": dashboard(), "values/kustomization.yaml": [values()]}
+    for name, bridge in BRIDGES.items():
+        made[f"bridges/{name}/kustomization.yaml"] = [_component(resources=["bridge.yaml"])]
+        made[f"bridges/{name}/bridge.yaml"] = objects(name, bridge)
+        if bridge.scales:
+            place = f"bridges/{name}/autoscaling"
+            made[f"{place}/kustomization.yaml"] = [_component(resources=["scaledobject.yaml"])]
+            made[f"{place}/scaledobject.yaml"] = [scaled(name)]
+    return made
+
+
 if __name__ == "__main__":
     directory = Path(sys.argv[1]) if sys.argv[1:] else DIRECTORY
-    for name, each in BRIDGES.items():
-        (directory / "bridges" / f"{name}.yaml").write_text(_yaml(objects(name, each)))
-    (directory / "dashboard.yaml").write_text(_yaml(dashboard()))
-    scaling = [scaled(name) for name, bridge in BRIDGES.items() if bridge.scales]
-    (directory / "autoscaling.yaml").write_text(_yaml(scaling))
+    for path, documents in files().items():
+        file = directory / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(_yaml(documents))

@@ -6,6 +6,7 @@ brings them, and recipes with their containers' settings by ccpipe itself.
 
 import json
 import re
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -16,6 +17,8 @@ import pytest
 import yaml
 
 from ccpipe.bus.nats.server import server_program
+from ccpipe.bus.nats.streams.stream import stream_name
+from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.bridge import recipe_parts
 from ccpipe.config import Recipe, Site, load, read_toml
 from ccpipe.dashboard.server import DashboardServer
@@ -23,17 +26,15 @@ from ccpipe.dashboard.sign_in import SignIn, is_loopback
 from ccpipe.live.feed import LiveFeed
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import ccpipe
+from tests.conftest import program
 from tests.paths import ROOT
 
 DIRECTORY = ROOT / "bridges/kubernetes"
-KUSTOMIZATION = yaml.safe_load((DIRECTORY / "kustomization.yaml").read_text())
-FILES = sorted([*DIRECTORY.glob("*.yaml"), *DIRECTORY.glob("bridges/*.yaml")])
-NOT_OBJECTS = {"kustomization.yaml", "nats-values.yaml"}
+SITE = DIRECTORY / "site"
+KUSTOMIZATION = yaml.safe_load((SITE / "kustomization.yaml").read_text())
+FILES = sorted(path for path in DIRECTORY.rglob("*/*.yaml") if path.name != "kustomization.yaml")
 OBJECTS: list[dict[str, Any]] = [
-    each
-    for path in FILES
-    if path.name not in NOT_OBJECTS
-    for each in yaml.load_all(path.read_text(), yaml.CSafeLoader)
+    each for path in FILES for each in yaml.load_all(path.read_text(), yaml.CSafeLoader)
 ]
 WORKLOADS = [each for each in OBJECTS if each["kind"] in ("Deployment", "DaemonSet")]
 BRIDGES = [
@@ -89,9 +90,8 @@ def test_pods_are_hardened_and_their_references_exist(each: dict[str, Any]) -> N
     }
     assert container["resources"]["limits"]["memory"]
     probes = {key: container[key]["httpGet"]["path"] for key in container if key.endswith("Probe")}
-    ready = "/health" if container["name"] == "dashboard" else "/ready"
     assert probes == {
-        "startupProbe": "/health", "livenessProbe": "/health", "readinessProbe": ready
+        "startupProbe": "/health", "livenessProbe": "/health", "readinessProbe": "/ready"
     }  # fmt: skip
     ports = {port["name"] for port in container["ports"]}
     assert {probe["httpGet"]["port"] for key, probe in container.items() if "Probe" in key} <= ports
@@ -165,7 +165,7 @@ def test_bridges_know_every_setting(
     monkeypatch.chdir(tmp_path)
     local = tmp_path / name
     local.write_text(text.replace("/var/lib/ccpipe", str(tmp_path)))
-    loaded = load(local, Recipe, environ=environ, below=read_toml(DIRECTORY / "ccpipe.toml"))
+    loaded = load(local, Recipe, environ=environ, below=read_toml(SITE / "ccpipe.toml"))
     source, _, sink = recipe_parts(loaded, local, Telemetry())
     assert source
     assert sink
@@ -183,7 +183,7 @@ def test_dashboard_is_viewer_with_access_control(keys: Path, tmp_path: Path) -> 
         ("/etc/ccpipe/dashboard", str(tmp_path)),
     ):
         environ = {key: value.replace(place, here) for key, value in environ.items()}
-    site = load(DIRECTORY / "ccpipe.toml", Site, environ=environ)
+    site = load(SITE / "ccpipe.toml", Site, environ=environ)
     sign_in = SignIn(site.dashboard)
     feed = LiveFeed(site, Telemetry(), name="dashboard")
     server = DashboardServer(feed, sign_in=sign_in)
@@ -214,26 +214,104 @@ def test_publishers_know_every_setting() -> None:
     [publisher] = [each for each in WORKLOADS if each["kind"] == "DaemonSet"]
     [container] = publisher["spec"]["template"]["spec"]["containers"]
     environ = {row["name"]: row.get("value", "n1") for row in container["env"]}
-    site = load(DIRECTORY / "ccpipe.toml", Site, environ=environ)
+    site = load(SITE / "ccpipe.toml", Site, environ=environ)
     assert site.hostname == "n1"
     assert site.telemetry.listen == "0.0.0.0:9400"
 
 
-def test_resources_of_kustomize_exist() -> None:
-    """Each resource, active or in a comment, is a file; every bridge is listed."""
-    text = (DIRECTORY / "kustomization.yaml").read_text()
-    listed = set(re.findall(r"^  (?:# )?- ([\w/-]+\.yaml)$", text, re.MULTILINE))
-    assert listed == {
-        str(path.relative_to(DIRECTORY)) for path in FILES if path.name not in NOT_OBJECTS
+def test_site_lists_every_component() -> None:
+    """Each of them, active or in a comment, is there; the values are last, so that they apply."""
+    text = (SITE / "kustomization.yaml").read_text()
+    listed = re.findall(r"^  (?:# )?- \.\./(\S+)$", text, re.MULTILINE)
+    made = {
+        str(path.parent.relative_to(DIRECTORY)) for path in DIRECTORY.rglob("kustomization.yaml")
     }
-    for made in KUSTOMIZATION["configMapGenerator"]:
-        assert all((DIRECTORY / file).is_file() for file in made["files"])
+    assert set(listed) == made - {"site"}
+    assert len(listed) == len(set(listed))
+    assert listed[-1] == "values"
     images = {row["name"] for row in KUSTOMIZATION["images"]}
     assert images == {
         container["image"]
         for each in WORKLOADS
         for container in each["spec"]["template"]["spec"]["containers"]
     }
+
+
+def kustomized(directory: Path) -> list[dict[str, Any]]:
+    """Return the objects of which ``kubectl apply -k`` sends a directory's."""
+    done = subprocess.run(
+        [program("kubectl", "kubernetes-client"), "kustomize", directory],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def site_copy(directory: Path) -> Path:
+    """Return a copy of the site with every component, beside a link to the others."""
+    for path in DIRECTORY.iterdir():
+        if path != SITE:
+            (directory / path.name).symlink_to(path)
+    copy = directory / "fritz"
+    shutil.copytree(SITE, copy)
+    file = copy / "kustomization.yaml"
+    file.write_text(re.sub(r"^  # - \.\./", "  - ../", file.read_text(), flags=re.MULTILINE))
+    return copy
+
+
+def test_site_has_values_of_its_file(tmp_path: Path) -> None:
+    """Cluster, broker and each store, with the port that its policy opens."""
+    site = site_copy(tmp_path)
+    values = dict(
+        line.split("=", 1)
+        for line in (SITE / "site.env").read_text().splitlines()
+        if not line.startswith("#")
+    )
+    changed = {
+        key: f"{7000 + i}" if key.endswith("_port") else f"{key}.example.org"
+        for i, key in enumerate(values)
+    }
+    lines = [f"{key}={value}\n" for key, value in changed.items()]
+    (site / "site.env").write_text("".join(lines))
+    objects = kustomized(site)
+    text = json.dumps(objects)
+    for key, value in changed.items():
+        assert (value if key.endswith("_port") else f'"{value}"') in text, key
+    for key in (key for key in changed if f"{key}_port" in changed):
+        name = "dashboard" if key == "history" else f"bridge-{key}"
+        [policy] = [
+            each["spec"]
+            for each in objects
+            if (each["kind"], each["metadata"]["name"]) == ("NetworkPolicy", name)
+        ]
+        assert [rule["ports"][0]["port"] for rule in policy["egress"]] == [
+            53, 4222, int(changed[f"{key}_port"])
+        ]  # fmt: skip
+        assert not any("to" in rule for rule in policy["egress"])  # with ../outside-broker
+    for each in (each for each in objects if each["kind"] == "ScaledObject"):
+        [trigger] = each["spec"]["triggers"]
+        assert trigger["metadata"]["account"] == "cluster.example.org"
+        assert trigger["metadata"]["stream"] == "stream.example.org"
+    assert not [e for e in objects if e["metadata"]["name"].startswith("ccpipe-values")]
+
+
+def test_site_makes_secrets_of_files(tmp_path: Path, keys: Path) -> None:
+    """With the commented lines, of the files that `ccpipe auth init` writes."""
+    site = site_copy(tmp_path)
+    shutil.copytree(keys, site / "keys")
+    for node in ("n01", "n02"):
+        shutil.copyfile(site / "keys/nkeys/node/n1.nk", site / f"keys/nkeys/node/{node}.nk")
+    for name in ("tokens", "postgres_password"):
+        (site / name).write_text("secret")
+    file = site / "kustomization.yaml"
+    text = file.read_text()
+    head, generator, rest = text.partition("# secretGenerator:")
+    file.write_text(head + re.sub("^# ", "", generator + rest, flags=re.MULTILINE))
+    objects = kustomized(site)
+    made = {e["metadata"]["name"] for e in objects if e["kind"] == "Secret"}
+    assert {re.sub("-[a-z0-9]{10}$", "", name) for name in made} == SECRETS
+    for name in made:
+        assert json.dumps(objects).count(f'"{name}"') > 1, name  # it is used by this name
 
 
 @pytest.mark.parametrize("each", [e for e in OBJECTS if e["kind"] == "ScaledObject"], ids=called)
@@ -245,14 +323,16 @@ def test_bridges_are_scaled_by_lag_of_their_consumer(each: dict[str, Any]) -> No
     [trigger] = each["spec"]["triggers"]
     recipe = tomllib.loads((ROOT / f"bridges/{name.removeprefix('bridge-')}.toml").read_text())
     assert trigger["metadata"]["consumer"] == recipe["source"]["durable"]
-    assert trigger["metadata"]["stream"] == "ccpipe-local"
+    site = load(SITE / "ccpipe.toml", Site)
+    assert trigger["metadata"]["stream"] == stream_name(Subjects.of(site))
+    assert trigger["metadata"]["account"] == site.cluster
     assert all(isinstance(value, str) for value in trigger["metadata"].values())
 
 
 def test_site_matches_output_of_auth_init(keys: Path) -> None:
     """Keys and permissions are made for the same cluster and subjects."""
     written = tomllib.loads((keys / "ccpipe.toml").read_text())
-    shipped = tomllib.loads((DIRECTORY / "ccpipe.toml").read_text())
+    shipped = tomllib.loads((SITE / "ccpipe.toml").read_text())
     assert shipped["cluster"] == written["cluster"]
     assert shipped["bus"]["subjects"] == written["bus"]["subjects"]
 

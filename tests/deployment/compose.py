@@ -54,6 +54,12 @@ class Prepared:
     def path(self, text: str) -> Path:
         return self.directory / self.resolve(text)
 
+    def mounted(self, name: str, target: str) -> Path:
+        """Return what is at a path in the container of a service."""
+        volumes = SERVICES[name]["volumes"]
+        [source] = [each["source"] for each in volumes if each["target"] == target]
+        return self.path(source)
+
     def command(self, name: str) -> list[str]:
         command: list[str] = SERVICES[name]["command"]
         return [word.replace("/bridges/", f"{ROOT}/bridges/") for word in command]
@@ -71,5 +77,5 @@ class Prepared:
                 if value == mount["target"]:
                     environ[key] = str(self.path(mount["source"]))
         environ["CCPIPE_TELEMETRY__LISTEN"] = ""
-        config = self.path(COMPOSE["configs"]["ccpipe_toml"]["file"])
+        config = self.mounted(name, "/etc/ccpipe/ccpipe.toml")
         return {**environ, "CCPIPE_CONFIG": str(config)}

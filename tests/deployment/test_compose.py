@@ -14,6 +14,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+import yaml
 
 from ccpipe.bus.nats.server import server_program
 from ccpipe.registry import entry_points
@@ -23,6 +24,7 @@ from tests.deployment.compose import BRIDGES, CCPIPE, COMPOSE, SERVICES, Prepare
 from tests.paths import ROOT
 from tests.servers.victoriametrics import VictoriaMetrics
 
+THREE_BROKERS = yaml.safe_load((ROOT / "bridges/compose/three-brokers.yaml").read_text())
 HARDENED = ("user", "read_only", "cap_drop", "security_opt", "restart")
 
 
@@ -34,7 +36,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 @pytest.fixture
 async def broker(prepared: Prepared, tmp_path: Path) -> AsyncIterator[str]:
     port, log = free_port(), tmp_path / "nats.log"
-    text = prepared.path(COMPOSE["configs"]["nats_conf"]["file"]).read_text()
+    text = (prepared.mounted("nats", "/etc/nats") / "nats.conf").read_text()
     text = text.replace("0.0.0.0:4222", f"127.0.0.1:{port}").replace('http: "127.0.0.1:8222"', "")
     (tmp_path / "nats.conf").write_text(text.replace("/var/lib/nats", f"{tmp_path}/jetstream"))
     with log.open("wb") as file:
@@ -49,11 +51,12 @@ async def broker(prepared: Prepared, tmp_path: Path) -> AsyncIterator[str]:
         process.wait()
 
 
-def test_compose_file_is_valid() -> None:
+@pytest.mark.parametrize("name", ["compose.yaml", "bridges/compose/three-brokers.yaml"])
+def test_compose_file_is_valid(name: str) -> None:
     """By the schema of the Compose Specification that check-jsonschema includes."""
     checked = subprocess.run(
         [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec",
-         ROOT / "compose.yaml"],
+         ROOT / name],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert checked.returncode == 0, checked.stdout
@@ -62,12 +65,13 @@ def test_compose_file_is_valid() -> None:
 def test_prepare_creates_every_file_of_containers(prepared: Prepared) -> None:
     """A missing file would become a directory, or keep a container from starting."""
     assert prepared.done.returncode == 0, prepared.done.stderr
-    for kind in ("configs", "secrets"):
-        for each in COMPOSE[kind].values():
-            assert prepared.path(each["file"]).is_file(), each
-    for service in SERVICES.values():
+    for each in COMPOSE["secrets"].values():
+        assert prepared.path(each["file"]).is_file(), each
+    for service in (*SERVICES.values(), *THREE_BROKERS["services"].values()):
         for mount in service.get("volumes", ()):
-            assert prepared.path(mount["source"]).is_dir(), mount
+            is_file = Path(mount["target"]).suffix in {".conf", ".toml"}
+            path = prepared.path(mount["source"])
+            assert path.is_file() if is_file else path.is_dir(), mount
             assert mount["bind"] == {"create_host_path": False}
 
 
@@ -89,6 +93,24 @@ def test_prepare_writes_private_files_and_keeps_existing_ones(tmp_path: Path) ->
     after = {path: path.read_bytes() for path in prepared.directory.glob("deploy/**/*.nk")}
     assert before.items() < after.items()
     assert {path.name for path in after.keys() - before.keys()} == {"f01.nk"}
+
+
+def test_prepare_gives_brokers_every_node(prepared: Prepared) -> None:
+    """The brokers' copy of nats.conf is written again, the password of their routes is not."""
+    cluster = prepared.directory / "deploy/nats/cluster.conf"
+    before = cluster.read_text()
+    subprocess.run(
+        [prepared.directory / "bridges/compose/prepare.sh", "fritz", "f77"],
+        env=environment(PATH=f"{Path(sys.executable).parent}:/usr/bin:/bin"), check=True,
+    )  # fmt: skip
+    text = (prepared.directory / "deploy/nats/nats.conf").read_text()
+    assert text == (prepared.directory / "deploy/keys/nats.conf").read_text()
+    assert "f77" in text
+    assert cluster.read_text() == before
+    checked = subprocess.run(
+        [server_program(), "-t", "--config", cluster], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stderr
 
 
 def test_prepare_keeps_variables_of_site(tmp_path: Path) -> None:
@@ -118,7 +140,8 @@ def test_prepare_requires_name_of_cluster(tmp_path: Path) -> None:
 
 def test_containers_are_restricted() -> None:
     """None runs as root or with capabilities, or writes outside of its data directory."""
-    for name, service in SERVICES.items():
+    brokers = {name: THREE_BROKERS["services"][name] for name in ("nats-2", "nats-3")}
+    for name, service in (*SERVICES.items(), *brokers.items()):
         hardened = [service[key] for key in HARDENED[2:4]]
         assert hardened == [["ALL"], ["no-new-privileges:true"]], name
         assert service["user"].startswith("${CCPIPE_UID:?"), name
@@ -127,11 +150,32 @@ def test_containers_are_restricted() -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
+def test_site_configuration_is_in_every_container_of_ccpipe(name: str) -> None:
+    """A service's own volumes replace those that it inherits."""
+    if name in CCPIPE and name != "keys":
+        targets = [each["target"] for each in SERVICES[name]["volumes"]]
+        assert targets.count("/etc/ccpipe/ccpipe.toml") == 1
+
+
+def test_containers_have_memory_limits_of_kubernetes() -> None:
+    """The publisher's, a bridge's and the dashboard's are the same in both."""
+    for name, manifest in (
+        ("publisher", "publisher.yaml"),
+        ("dashboard", "dashboard.yaml"),
+        ("bridge-victoriametrics", "bridges/victoriametrics.yaml"),
+    ):
+        text = (ROOT / "bridges/kubernetes" / manifest).read_text()
+        pods = [each["spec"]["template"]["spec"] for each in yaml.safe_load_all(text)
+                if each["kind"] in {"Deployment", "DaemonSet"}]  # fmt: skip
+        limit = pods[0]["containers"][0]["resources"]["limits"]["memory"]
+        assert SERVICES[name]["mem_limit"] == limit.lower().removesuffix("i"), name
+
+
+@pytest.mark.parametrize("name", SERVICES)
 def test_references_of_containers_are_declared(name: str) -> None:
-    """Secrets, configurations and dependencies exist; a required service has a health check."""
+    """Secrets and dependencies exist; a required service has a health check."""
     service = SERVICES[name]
     assert set(service.get("secrets", ())) <= set(COMPOSE["secrets"])
-    assert {each["source"] for each in service.get("configs", ())} <= set(COMPOSE["configs"])
     secrets = re.findall(r"/run/secrets/(\w+)", json.dumps(service))
     assert set(secrets) <= set(service.get("secrets", ()))
     for other, how in service.get("depends_on", {}).items():

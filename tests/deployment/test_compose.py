@@ -160,9 +160,9 @@ def test_site_configuration_is_in_every_container_of_ccpipe(name: str) -> None:
 def test_containers_have_memory_limits_of_kubernetes() -> None:
     """The publisher's, a bridge's and the dashboard's are the same in both."""
     for name, manifest in (
-        ("publisher", "publisher.yaml"),
-        ("dashboard", "dashboard.yaml"),
-        ("bridge-victoriametrics", "bridges/victoriametrics.yaml"),
+        ("publisher", "base/publisher.yaml"),
+        ("dashboard", "base/dashboard.yaml"),
+        ("bridge-victoriametrics", "bridges/victoriametrics/bridge.yaml"),
     ):
         text = (ROOT / "bridges/kubernetes" / manifest).read_text()
         pods = [each["spec"]["template"]["spec"] for each in yaml.safe_load_all(text)

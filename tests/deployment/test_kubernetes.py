@@ -26,7 +26,6 @@ from ccpipe.dashboard.sign_in import SignIn, is_loopback
 from ccpipe.live.feed import LiveFeed
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import ccpipe
-from tests.conftest import program
 from tests.paths import ROOT
 
 DIRECTORY = ROOT / "bridges/kubernetes"
@@ -239,8 +238,11 @@ def test_site_lists_every_component() -> None:
 
 def kustomized(directory: Path) -> list[dict[str, Any]]:
     """Return the objects of which ``kubectl apply -k`` sends a directory's."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("kubectl is not on PATH; components need version 1.21 or later")
     done = subprocess.run(
-        [program("kubectl", "kubernetes-client"), "kustomize", directory],
+        [kubectl, "kustomize", directory],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

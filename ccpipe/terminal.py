@@ -1,11 +1,13 @@
 """Terminal output: messages on stderr, progress, colour, counts, and escaping."""
 
+import contextlib
 import io
 import os
 import sys
+import threading
 import time
-from collections.abc import Iterable
-from typing import IO, Any
+from collections.abc import Iterable, Iterator
+from typing import IO, Any, ClassVar
 
 from ccpipe.errors import OutputError
 
@@ -29,6 +31,7 @@ def paint(text: str, colour: str, stream: IO[Any] | None = None) -> str:
 
 def note(text: str, colour: str = "dim") -> None:
     """Print a message for people on stderr, apart from the data on stdout."""
+    Progress.clear()
     text = "\n".join(map(printable, text.split("\n")))
     print(paint(text, colour, sys.stderr), file=sys.stderr, flush=True)
 
@@ -75,7 +78,9 @@ def prepare_streams() -> None:
 
     A closed one (``>&-``) is replaced, so that the next file or socket does not get its
     descriptor. Errors of stdout raise OutputError; characters missing in the locale are escaped.
+    Progress is shown from now on.
     """
+    Progress.is_enabled = True
     for number, name in enumerate(("stdout", "stderr"), 1):
         if getattr(sys, name) is None:
             closed = os.open(os.devnull, os.O_RDONLY if number == 1 else os.O_WRONLY)
@@ -95,22 +100,66 @@ def prepare_streams() -> None:
 
 
 class Progress:
-    """A progress line on stderr, if that is a terminal and the work takes some time."""
+    """A progress line on stderr, if that is a terminal and the work takes some time.
+
+    The terminal has one such line: `note` and `clear` erase it, whoever shows it.
+    """
+
+    is_enabled: ClassVar = False
+    """Whether this process is a command of ours, not a program that uses the library."""
+    _is_shown: ClassVar = False
 
     def __init__(self) -> None:
         self.next = time.monotonic() + PROGRESS_DELAY
-        self.shown = False
 
     def show(self, text: str) -> None:
-        if sys.stderr.isatty() and time.monotonic() >= self.next:
+        if time.monotonic() >= self.next and self.is_enabled and sys.stderr.isatty():
+            text = printable(text)[: _width_of_stderr() - 1]  # a wrapped line would stay
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
             self.next = time.monotonic() + PROGRESS_DELAY / 4
-            self.shown = True
+            Progress._is_shown = True
 
-    def clear(self) -> None:
-        if self.shown:
+    @staticmethod
+    def clear() -> None:
+        """Erase the line; call it before anything else is printed on the terminal."""
+        if Progress._is_shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-            self.shown = False
+            Progress._is_shown = False
+
+
+def _width_of_stderr() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
+
+
+@contextlib.contextmanager
+def working(text: str) -> Iterator[None]:
+    """Show a text, and for how many seconds, while work is done that cannot say how far it is.
+
+    Nothing else may be written to a terminal meanwhile, except by `note`.
+    """
+    if not (Progress.is_enabled and sys.stderr.isatty()):
+        yield
+        return
+    begin, ended = time.monotonic(), threading.Event()
+
+    def show() -> None:
+        progress = Progress()
+        is_working = True
+        while is_working:
+            progress.show(f"{text}: {time.monotonic() - begin:.0f} s")
+            is_working = not ended.wait(PROGRESS_DELAY / 8)
+
+    thread = threading.Thread(target=show, name="ccpipe-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        Progress.clear()
 
 
 def plural(count: int, word: str) -> str:

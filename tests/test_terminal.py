@@ -61,6 +61,7 @@ def test_progress_is_shown_on_terminal_after_delay(monkeypatch: pytest.MonkeyPat
     """Quick work shows nothing, a pipe never does; the line is erased before other output."""
     stderr = Terminal()
     monkeypatch.setattr("sys.stderr", stderr)
+    monkeypatch.setattr(Progress, "is_enabled", True)
     progress = Progress()
     progress.show("1 of 9")
     progress.clear()
@@ -70,6 +71,19 @@ def test_progress_is_shown_on_terminal_after_delay(monkeypatch: pytest.MonkeyPat
     progress.show("3 of 9")
     progress.clear()
     assert stderr.getvalue() == "\r\x1b[K2 of 9\r\x1b[K"
+    progress.next = 0.0
+    progress.show("3 of 9")
+    note("trouble")
+    assert stderr.getvalue().endswith("\r\x1b[K3 of 9\r\x1b[K\x1b[2mtrouble\x1b[0m\n")
+    progress.next = 0.0
+    progress.show("\x1b[2J" + 99 * "x")
+    progress.clear()
+    assert stderr.getvalue().endswith("\r\x1b[K\\x1b[2J" + 72 * "x" + "\r\x1b[K")
+    monkeypatch.setattr(Progress, "is_enabled", False)  # a program that uses the library
+    progress.next = 0.0
+    progress.show("4 of 9")
+    assert stderr.getvalue().endswith("x\r\x1b[K")
+    monkeypatch.setattr(Progress, "is_enabled", True)
     monkeypatch.setattr("sys.stderr", pipe := io.StringIO())
     progress.next = 0.0
     progress.show("4 of 9")

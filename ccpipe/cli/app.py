@@ -24,7 +24,7 @@ from ccpipe.cli import COMMANDS, import_path, print_commands
 from ccpipe.cli.console.help import command_entry, print_help, subcommands
 from ccpipe.cli.console.options import LogOptions
 from ccpipe.errors import ConfigError, UsageError, invalid_choice
-from ccpipe.terminal import listed, printable
+from ccpipe.terminal import Progress, listed, printable
 
 HELP_FLAGS = ("--help", "-h")
 
@@ -133,9 +133,17 @@ def start_logging(level: str | None = None) -> None:
     if level.upper() not in LEVELS:
         known = ", ".join(LEVELS).lower()
         raise ConfigError(f"CCPIPE_LOGLEVEL: not a level: {level!r} (expected {known})")
-    handler = logging.StreamHandler()
+    handler = _LogHandler()
     handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)-7s %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler])
+
+
+class _LogHandler(logging.StreamHandler[Any]):
+    """Logs to stderr, where it erases a line of progress."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        Progress.clear()
+        super().emit(record)
 
 
 class PrintableFormatter(logging.Formatter):

@@ -16,7 +16,7 @@ from ccpipe.cli.console.options import ClusterOptions, Nodes, expand_nodes
 from ccpipe.cli.console.output import Output, print_json, print_table
 from ccpipe.errors import CreateError, UsageError, create_reason
 from ccpipe.formats.nodelist import compress
-from ccpipe.terminal import note
+from ccpipe.terminal import note, working
 
 auth = App(
     name="auth",
@@ -82,14 +82,15 @@ def init(
         new = [path for role in ROLES for path in missing_seeds(directory, role, names[role])]
         print("".join(f"{path}\n" for path in new), end="")
         return
-    try:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for role in ROLES:
-            ensure_keys(directory, role, names[role])
-        ensure_domains(directory, domain or ())
-    except OSError as error:
-        raise CreateError(f"{directory}: {create_reason(error)}") from None
-    users = write_site(directory, cluster)
+    with working("writing keys"):
+        try:
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for role in ROLES:
+                ensure_keys(directory, role, names[role])
+            ensure_domains(directory, domain or ())
+        except OSError as error:
+            raise CreateError(f"{directory}: {create_reason(error)}") from None
+        users = write_site(directory, cluster)
     if not any(user.role == "node" for user in users):
         raise UsageError("no node given, such as --node 'f[01-88]'")
     if output == "json":

@@ -26,7 +26,7 @@ from ccpipe.config import Site
 from ccpipe.errors import CcpipeError, UnavailableError, UsageError
 from ccpipe.message import metric
 from ccpipe.telemetry import Telemetry
-from ccpipe.terminal import format_duration, in_bytes, plural, printable
+from ccpipe.terminal import format_duration, in_bytes, plural, printable, working
 
 check = App(
     name="check",
@@ -311,7 +311,8 @@ async def _reporting(
         site = report.site()
         opened = Connection(site.bus, name="check", telemetry=Telemetry(), forever=False)
         async with opened as bus:
-            yield bus, site, findings
+            with working("checking"):
+                yield bus, site, findings
     except CcpipeError as error:
         # Without a broker nothing flows; everything else is a matter of the check's own set-up.
         away = isinstance(error, UnavailableError)

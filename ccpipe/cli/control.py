@@ -16,7 +16,7 @@ from ccpipe.formats.lineprotocol import encode
 from ccpipe.formats.nodelist import compress
 from ccpipe.message import Message
 from ccpipe.telemetry import Telemetry
-from ccpipe.terminal import listed, note, open_stdout, printable
+from ccpipe.terminal import listed, note, open_stdout, printable, working
 
 control = App(
     name="control",
@@ -133,7 +133,8 @@ async def _request(where: SiteOptions, name: str, value: str | None, to: Recipie
     requests = _requests(name, value, to)
     connection = Connection(site.bus, name="control", telemetry=Telemetry(), forever=False)
     async with connection as bus:
-        answers = await send_requests(bus, site, requests, seconds=timeout)
+        with working("waiting for answers"):
+            answers = await send_requests(bus, site, requests, seconds=timeout)
     refusals = [answer for answer in answers if _is_refusal(answer)]
     _show(
         [answer for answer in answers if to.output != "table" or answer not in refusals], to.output

@@ -290,9 +290,10 @@ async def list_(
     found = 0
     rows: list[list[str]] = []
     async with _store(file, where) as letters:
-        async for letter in which.apply(letters.read()):
+        async for letter in which.apply(_shown(letters.read())):
             found += 1
             if output == "json":
+                Progress.clear()
                 sys.stdout.write(msgspec.json.encode(_plain(letter)).decode() + "\n")
             else:
                 rows.append(_row(letter))
@@ -326,7 +327,8 @@ async def show(
       ccpipe dead-letters show dead.lp --count 10
     """
     async with _store(file, where) as letters:
-        async for letter in which.apply(letters.read()):
+        async for letter in which.apply(_shown(letters.read())):
+            Progress.clear()
             if reasons:
                 note(f"{letter.id}: {printable(letter.origin or '?')}: {printable(letter.reason)}")
             sys.stdout.buffer.write(data_for_stdout(letter.original + b"\n"))
@@ -412,6 +414,16 @@ async def _store(
         yield DeadLetterStream(bus, Subjects.of(where.site()))
 
 
+async def _shown(letters: AsyncIterator[StoredDeadLetter]) -> AsyncIterator[StoredDeadLetter]:
+    """Show how many were read, as filters may leave out most of them."""
+    progress, count = Progress(), 0
+    async for letter in letters:
+        yield letter
+        count += 1
+        progress.show(f"{plural(count, 'dead letter')} read")
+    progress.clear()
+
+
 def _report(letters: DeadLetterStore, text: str = "") -> None:
     if isinstance(letters, FileDeadLetters) and letters.replayed:
         text += f"{', ' if text else ''}{letters.replayed} replayed before"
@@ -442,4 +454,5 @@ def _row(letter: StoredDeadLetter) -> list[str]:
 
 def _print(rows: list[list[str]], *, is_first: bool) -> None:
     lines = table(rows, ("ID", "TIME", "ORIGIN", "REASON", "ORIGINAL"), width=terminal_width())
+    Progress.clear()
     print("\n".join(lines if is_first else lines[1:]))

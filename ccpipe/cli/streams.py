@@ -15,7 +15,7 @@ from ccpipe.cli.console.options import SiteOptions
 from ccpipe.cli.console.output import Output, print_json, print_table
 from ccpipe.config import Site
 from ccpipe.telemetry import Telemetry
-from ccpipe.terminal import format_duration, in_bytes, note, printable
+from ccpipe.terminal import format_duration, in_bytes, note, printable, working
 
 streams = App(
     name="streams",
@@ -90,7 +90,8 @@ async def apply_(
     """
     async with _surveyed(where) as (bus, site, found):
         if not dry_run:
-            await apply(bus, site, found, drop=drop)
+            with working("changing streams"):
+                await apply(bus, site, found, drop=drop)
     if output == "json":
         print_json([each._asdict() for each in found.differences])
     elif found.differences:
@@ -107,7 +108,9 @@ async def _surveyed(where: SiteOptions) -> AsyncIterator[tuple[Connection, Site,
     site = where.site()
     opened = Connection(site.bus, name="streams", telemetry=Telemetry(), forever=False)
     async with opened as bus:
-        yield bus, site, await survey(bus, site)
+        with working("reading the state of the streams"):
+            found = await survey(bus, site)
+        yield bus, site, found
 
 
 def _stream_row(stream: Stream) -> list[str]:

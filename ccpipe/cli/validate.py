@@ -32,7 +32,7 @@ from ccpipe.formats.lineprotocol import Dialect, Lines, decode
 from ccpipe.formats.sonar import Problem, ReadProfile, RejectedEnvelope
 from ccpipe.node.agent.parts import AgentParts
 from ccpipe.telemetry import Telemetry
-from ccpipe.terminal import paint, printable
+from ccpipe.terminal import Progress, paint, printable, working
 
 LINE_SUFFIXES = {".lp", ".line", ".txt"}
 
@@ -159,13 +159,16 @@ class _Check:
         self.codes: set[int] = set()
         self.what = ""
         self.facts: dict[str, int] = {}
+        self.progress = Progress()
 
     async def recipe(self) -> None:
         """Construct all parts of a recipe, then test their connections."""
         self.what = "recipe"
         probe = RecipeProbe(self.path, self.where)
         self.what = f"recipe, {probe.parts}"
-        self.report_all(await probe.faults(self.timeout))
+        with working(f"{self.path}: connecting to {probe.parts}"):
+            faults = await probe.faults(self.timeout)
+        self.report_all(faults)
 
     async def configuration(self) -> None:
         self.what = "configuration"
@@ -174,10 +177,10 @@ class _Check:
         AgentParts.of(site, self.path, Telemetry())
         bus = Connection(site.bus, name="validate", telemetry=Telemetry(), forever=False)
         if self.timeout is not None:
-            self.report_all(
-                await unreachable("bus", bus, self.timeout)
-                or await stream_faults(site, self.timeout)
-            )
+            with working(f"{self.path}: connecting to the broker"):
+                faults = await unreachable("bus", bus, self.timeout)
+                faults = faults or await stream_faults(site, self.timeout)
+            self.report_all(faults)
 
     def report_all(self, faults: Sequence[Fault]) -> None:
         for fault in faults:
@@ -188,6 +191,7 @@ class _Check:
         with open_stream(self.path) as stream:
             self.facts = {"values": 0, "rejected": 0} | ({"problems": 0} if strict else {})
             for block in read_blocks(stream, read):
+                self.show_progress()
                 self.facts["values"] += len(block.lines)
                 self.facts["rejected"] += len(block.lines.rejected)
                 for bad in block.lines.rejected:
@@ -202,6 +206,7 @@ class _Check:
         self.facts = {"envelopes": 0, "rejected": 0}
         with open_stream(self.path) as stream:
             for found in read_envelopes(stream, profile=profile, strict=strict):
+                self.show_progress()
                 self.facts["envelopes"] += len(found)
                 self.facts["rejected"] += len(found.rejected)
                 for bad in found.rejected:
@@ -213,11 +218,17 @@ class _Check:
         self.facts = {"records": 0, "rejected": 0}
         with open_stream(self.path) as stream:
             for part in read_stream(stream):
+                self.show_progress()
                 self.facts["records"] += len(part.records)
                 self.facts["rejected"] += len(part.rejected)
                 for bad in part.rejected:
                     excerpt = printable(repr(bad.original[:60]))
                     self.report(bad.reason, line=bad.line, excerpt=excerpt)
+
+    def show_progress(self) -> None:
+        """Show what was read; the first of the facts is how much."""
+        what, count = next(iter(self.facts.items()))
+        self.progress.show(f"{self.path}: {what} {count}")
 
     def report_problem(self, bad: RejectedEnvelope, problem: Problem) -> None:
         value = problem.value
@@ -247,6 +258,7 @@ class _Check:
         place: Mapping[str, Any] | None = None,
     ) -> None:
         self.codes.add(code)
+        self.progress.clear()
         if self.output == "json":
             if place is None:
                 place = {"column": column}
@@ -258,6 +270,7 @@ class _Check:
 
     def finish(self) -> None:
         good = not self.codes
+        self.progress.clear()
         if self.output == "json":
             _print_line({"file": str(self.path), "what": self.what, "good": good, **self.facts})
             return

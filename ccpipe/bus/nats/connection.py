@@ -29,6 +29,7 @@ from ccpipe.config import Bus
 from ccpipe.errors import DeniedError, UnavailableError, system_reason
 from ccpipe.process.background import background, end_tasks, guarded, uninterrupted
 from ccpipe.telemetry import Telemetry
+from ccpipe.terminal import Progress
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
@@ -122,8 +123,11 @@ class Connection:
     async def _attempt(self, deadline: float) -> bool:
         """Connect; false if other servers are now configured: a `ccpipe up` that just started."""
         attempt = asyncio.create_task(self._connect(), name="ccpipe-connect")
+        progress = Progress()
         try:
             while not attempt.done():
+                if not self.forever:
+                    progress.show(f"connecting to {self.url}")
                 await asyncio.wait({attempt}, timeout=0.05)
                 if servers_of(self._bus) != self.servers:
                     return False
@@ -134,6 +138,7 @@ class Connection:
             await attempt
             return True
         finally:
+            progress.clear()
             await end_tasks([attempt])
 
     async def __aexit__(self, *exit_: object) -> None:

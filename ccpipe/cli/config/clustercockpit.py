@@ -29,7 +29,7 @@ from ccpipe.node.linux import proc
 from ccpipe.node.sampling.collector import POWERS, Metric
 from ccpipe.registry import entry_points
 from ccpipe.telemetry import Telemetry
-from ccpipe.terminal import listed, note
+from ccpipe.terminal import listed, note, working
 
 FINER_TYPES = {"hwthreads": "hwthread", "domains": "memoryDomain"}
 """Options of collectors that enable metrics of types finer than the node."""
@@ -152,7 +152,8 @@ async def _of_bus(site: Site, since: int) -> Sent:
     async with connection as bus:
         if not await stored_patterns(bus, patterns):
             raise UnavailableError(f"no stream stores {', '.join(patterns)}")
-        await read_stored(bus, patterns, receive, since=since)
+        with working("reading metrics of the stream"):
+            await read_stored(bus, patterns, receive, since=since)
     return found
 
 

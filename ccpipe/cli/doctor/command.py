@@ -17,7 +17,7 @@ from ccpipe.cli.recipe.shipped import RecipePath, find_recipe, own_recipes
 from ccpipe.config import Site
 from ccpipe.errors import CcpipeError
 from ccpipe.telemetry import Telemetry
-from ccpipe.terminal import paint, printable
+from ccpipe.terminal import paint, printable, working
 
 COLOURS = {
     Status.OK: "green",
@@ -55,7 +55,8 @@ async def doctor(
     """
     limit = seconds(timeout, "--timeout") or 0.0
     where.flags()  # raises UsageError: wrong options are no finding
-    findings = [finding async for finding in _all(recipes, limit, where)]
+    with working("checking"):
+        findings = [finding async for finding in _all(recipes, limit, where)]
     if output == "json":
         rows = [
             {"check": each.label, "status": each.status.name, "finding": each.text}

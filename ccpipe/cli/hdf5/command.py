@@ -19,7 +19,7 @@ from ccpipe.cli.hdf5.options import (
     write_output,
 )
 from ccpipe.errors import DataError, MissingInputError, UsageError
-from ccpipe.terminal import listed, note, plural
+from ccpipe.terminal import listed, note, plural, working
 
 if TYPE_CHECKING:
     from ccpipe.formats.slurm_profile.merge import MergeReport
@@ -110,7 +110,9 @@ def merge(
             continue
         wanted = [] if None in steps else [step for step in steps if step]
         target = out or Path(f"job_{name}.h5")
-        failed |= _report(merge_files(paths, target, steps=wanted, delete_inputs=delete))
+        with working(f"merging {plural(len(paths), 'file')} into {target}"):
+            report = merge_files(paths, target, steps=wanted, delete_inputs=delete)
+        failed |= _report(report)
     if failed:
         sys.exit(65)
 
@@ -183,7 +185,8 @@ def extract(
         elif out is None:
             raise UsageError("--output parquet needs a file: --out FILE")
         else:
-            formats.write_parquet(found, kind, out)
+            with working(f"writing {out}"):
+                formats.write_parquet(found, kind, out)
 
 
 @hdf5.command
@@ -233,9 +236,10 @@ def items(
     with tables.open() as found:
         if len({table.series for table in found}) > 1:
             raise UsageError("--series: one series at a time")
-        rows = list(
-            zip_item(found, data) if sh5util else align_item(found, data, interval=interval)
-        )
+        with working("aligning rows"):
+            rows = list(
+                zip_item(found, data) if sh5util else align_item(found, data, interval=interval)
+            )
         if output == "json":
             pieces: Iterator[bytes] = (msgspec.json.encode(row) + b"\n" for row in rows)
         elif sh5util:
@@ -271,7 +275,7 @@ def list_(
     from ccpipe.formats.slurm_profile.corrections import recognize
     from ccpipe.formats.slurm_profile.extract import all_fields, by_series, common_fields
 
-    with tables.open() as found:
+    with tables.open() as found, working("reading tables"):
         rows: list[dict[str, Any]] = [
             {
                 "series": name,
@@ -326,7 +330,9 @@ def show(
 
     with tables.open() as found:
         if out is not None:
-            note(f"{out}: {plural(draw(found, data, out), 'curve')}")
+            with working(f"drawing {out}"):
+                count = draw(found, data, out)
+            note(f"{out}: {plural(count, 'curve')}")
             return
         for line in curves(found, data, width, terminal_width()):
             print(line)
@@ -351,6 +357,6 @@ async def publish(
     from ccpipe.cli.hdf5.formats import publish_samples
 
     site = where.site()
-    with tables.open() as found:
+    with tables.open() as found, working("publishing samples"):
         count = await publish_samples(found, site, tables.job_id())
     note(f"{plural(count, 'sample')} published")

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from ccpipe.atomic_file import replacing
 from ccpipe.cli.console.options import NODES, expand_patterns
 from ccpipe.errors import CreateError, DataError, MissingInputError, UsageError
-from ccpipe.terminal import listed, note, open_stdout
+from ccpipe.terminal import Progress, in_bytes, listed, note, open_stdout
 
 if TYPE_CHECKING:  # they load numpy, and --help must not
     from ccpipe.formats.slurm_profile.names import JobSelection
@@ -138,11 +138,20 @@ def write_output(pieces: Iterator[bytes], path: Path | None) -> None:
     """
     if path is None:
         with open_stdout() as stdout:
-            for piece in pieces:
-                stdout.write(piece)
+            stdout.writelines(pieces if stdout.isatty() else _shown(pieces))
         return
     try:
         with replacing(path) as draft, draft.open("wb") as file:
-            file.writelines(pieces)
+            file.writelines(_shown(pieces))
     except OSError as error:
         raise CreateError(f"{path}: {error.strerror}") from None
+
+
+def _shown(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Show the progress of what is not printed on a terminal."""
+    progress, size = Progress(), 0
+    for piece in pieces:
+        yield piece
+        size += len(piece)
+        progress.show(f"{in_bytes(size)} written")
+    progress.clear()

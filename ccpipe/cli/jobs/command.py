@@ -26,7 +26,7 @@ from ccpipe.errors import (
     UsageError,
     invalid_choice,
 )
-from ccpipe.terminal import note, plural
+from ccpipe.terminal import note, plural, working
 
 if TYPE_CHECKING:  # they take their time, and --help needs none of them
     from ccpipe.config import Site
@@ -195,7 +195,10 @@ async def _show(number: int, output: str, site: "Site", where: str | None) -> No
         run = runs[0]
         job = index.get(RunKey(run["cluster"], number, run["start"] * SECOND))
         assert job is not None
-        report = await fetch_report(history, job, units()) if history is not None else None
+        report = None
+        if history is not None:
+            with working("computing the report"):
+                report = await fetch_report(history, job, units())
     if len(runs) > 1:
         note(f"job {number} ran {len(runs)} times: this is the latest run")
     if output == "json":
@@ -228,7 +231,8 @@ async def _read(site: "Site", history: "History | None", start: float, stop: flo
     has_jobs = False
     if history is not None:
         with contextlib.suppress(UsageError):  # a store of metrics only, or too many jobs
-            index.put(await history.jobs(site.cluster, start, stop))
+            with working("reading the jobs of the store"):
+                index.put(await history.jobs(site.cluster, start, stop))
             has_jobs = True
     try:
         index.put(await stored_jobs(site, briefly=has_jobs))

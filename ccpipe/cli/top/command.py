@@ -16,6 +16,7 @@ from ccpipe.errors import UnavailableError
 from ccpipe.live.feed import LiveFeed, Replay
 from ccpipe.process.signals import stop_signals
 from ccpipe.telemetry import Telemetry
+from ccpipe.terminal import working
 
 STARTS = Replay({"events": (None, None)}, "*")
 """The stored events, among them the starts of jobs that run."""
@@ -102,7 +103,8 @@ def held_logs() -> Iterator[None]:
 
 async def _print(feed: LiveFeed, name: str, wait: float, output: Literal["table", "json"]) -> None:
     async with stop_signals(wait) as stop, feed:
-        await feed.run(stop)
+        with working("listening"):
+            await feed.run(stop)
         is_connected = feed.bus.is_connected
         feed.update()
     if not is_connected:

@@ -6,7 +6,7 @@ import io
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ import msgspec
 from cyclopts import Parameter
 
 from ccpipe.cli.console.options import Count, Since, Until, point_in_time
-from ccpipe.cli.console.output import cut, fit, print_table, terminal_width
+from ccpipe.cli.console.output import is_number, print_fitting
 from ccpipe.errors import UsageError
 from ccpipe.terminal import in_bytes, note, plural, printable
 
@@ -220,36 +220,16 @@ def _show_table(
         heads = tuple(head for head in row if head not in hidden)
         shown.append([cell(head, row[head]) for head in heads])
     if shown:
-        _print_table(_aligned(shown), heads)
+        print_fitting(_aligned(shown), heads)
     if count > MAX_ROWS:
         note(f"… and {plural(count - MAX_ROWS, 'row')} more: -o csv and -o json show all", "yellow")
     return count
 
 
-def _print_table(rows: list[list[str]], heads: Sequence[str]) -> None:
-    """Print a table; on a terminal, texts are cut and the last columns omitted to fit its width."""
-    room = terminal_width()
-    if room is not None:
-        columns = list(zip(heads, *rows, strict=True))
-        is_number = [all(map(_is_number, column[1:])) for column in columns]
-        widths = fit([max(map(len, column)) for column in columns], is_number, room)
-        if hidden := heads[len(widths) :]:
-            note(f"not shown for lack of width: {', '.join(hidden)}")
-        heads = [cut(head, width) for head, width in zip(heads, widths, strict=False)]
-        rows = [
-            [cut(cell, width) for cell, width in zip(row, widths, strict=False)] for row in rows
-        ]
-    print_table(rows, heads)
-
-
-def _is_number(cell: str) -> bool:
-    return not cell or cell == "-" or cell.lstrip()[0].isdigit()
-
-
 def _aligned(rows: list[list[str]]) -> list[list[str]]:
     columns = [list(column) for column in zip(*rows, strict=True)]
     for column in columns:
-        if all(map(_is_number, column)):
+        if all(map(is_number, column)):
             width = max(map(len, column))
             column[:] = [f"{cell:>{width}}" for cell in column]
     return [list(row) for row in zip(*columns, strict=True)]

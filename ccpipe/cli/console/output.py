@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ccpipe.terminal import paint
+from ccpipe.terminal import note, paint
 
 if TYPE_CHECKING:  # they take their time, and most commands start without
     from ccpipe.formats.lineprotocol import Precision
@@ -86,6 +86,26 @@ def fold(text: str, room: int) -> list[str]:
     if not room:
         return [" ".join(lines)]
     return [piece for line in lines for piece in textwrap.wrap(line, room) or [""]]
+
+
+def print_fitting(rows: Sequence[Sequence[str]], heads: Sequence[str]) -> None:
+    """Print a table; on a terminal, texts are cut and the last columns omitted to fit its width."""
+    room = terminal_width()
+    if room is not None:
+        columns = list(zip(heads, *rows, strict=True))
+        are_numbers = [all(map(is_number, column[1:])) for column in columns]
+        widths = fit([max(map(len, column)) for column in columns], are_numbers, room)
+        if hidden := heads[len(widths) :]:
+            note(f"not shown for lack of width: {', '.join(hidden)}")
+        heads = [cut(head, width) for head, width in zip(heads, widths, strict=False)]
+        rows = [
+            [cut(cell, width) for cell, width in zip(row, widths, strict=False)] for row in rows
+        ]
+    print_table(rows, heads)
+
+
+def is_number(cell: str) -> bool:
+    return not cell or cell == "-" or cell.lstrip()[0].isdigit()
 
 
 def encoder(

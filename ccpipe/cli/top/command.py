@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from ccpipe.cli.console.options import DURATION, BrokerOptions, seconds
-from ccpipe.cli.console.output import print_json, print_table
+from ccpipe.cli.console.output import print_fitting, print_json
 from ccpipe.cli.top.layout import printable_cells, select_rows
 from ccpipe.cli.top.tables import DEFAULT_SORT, VIEWS, as_json, new_state
 from ccpipe.errors import UnavailableError
@@ -118,4 +118,4 @@ async def _print(feed: LiveFeed, name: str, wait: float, output: Literal["table"
         maximum=10**9,
     )  # fmt: skip
     heads = [column.head.upper() for column in view.columns]
-    print_table([printable_cells(view.columns, row) for row in rows], heads)
+    print_fitting([printable_cells(view.columns, row) for row in rows], heads)

@@ -29,7 +29,7 @@ from ccpipe.errors import DeniedError
 from ccpipe.live.feed import LiveFeed
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import command as words
-from tests.cli.command import environment
+from tests.cli.command import environment, on_terminal
 from tests.cli.top.messages import NODE, job_event
 from tests.conftest import free_port
 
@@ -306,3 +306,13 @@ async def test_top_once_prints_table_with_heads_in_capitals(
     where = BrokerOptions(server=nats_server.url)
     await command.top(where=where, view="errors", once=True, for_="5s")
     assert capsys.readouterr().out.split() == ["AGE", "FROM", "TEXT"]
+
+
+async def test_top_once_fits_terminal(nats_server: NatsServer) -> None:
+    """The last columns are left out where all do not fit, which is said."""
+    once = ("top", "--once", "--for", "100ms", "--server", nats_server.url)
+    done = await asyncio.to_thread(lambda: on_terminal(*once, NO_COLOR="1"))
+    [line] = done.out.splitlines()
+    assert line.startswith("CLUSTER  NODES  SILENT")
+    assert len(line) <= 80
+    assert "not shown for lack of width: " in done.err

@@ -16,6 +16,7 @@ from ccpipe.history.indexing import JobIndexer
 from ccpipe.history.interfaces import History
 from ccpipe.history.job_search import JobSearch
 from ccpipe.jobs import Job, RunKey
+from ccpipe.jobs.pending import PendingJob
 from ccpipe.live.feed import LiveFeed
 
 try:
@@ -44,7 +45,9 @@ class JobsApi:
         cluster = feed.site.cluster
         path = _index_path(cluster) if history is not None else None
         clusters = [cluster] if cluster else []
-        self.indexer = JobIndexer(path, history, clusters=clusters, live=self._known)
+        self.indexer = JobIndexer(
+            path, history, clusters=clusters, live=self._known, queue=self._waiting
+        )
 
     def routes(self, prefix: str) -> list[web.RouteDef]:
         """Return the routes below a path."""
@@ -58,12 +61,17 @@ class JobsApi:
         async with self.indexer:
             for job in self._known():
                 self.indexer.put(job)
+            self.indexer.put_queue(list(self._waiting()), [])
             self._live.changed = self.indexer.put
+            self._live.pending.changed = self.indexer.put_queue
             yield
-            self._live.changed = None
+            self._live.changed = self._live.pending.changed = None
 
     def _known(self) -> Iterator[Job]:
         return iter(list(self._live.jobs.values()))
+
+    def _waiting(self) -> Iterator[PendingJob]:
+        return iter(list(self._live.pending.jobs.values()))
 
     @requires(Role.USER)
     async def find(self, request: web.Request) -> web.Response:

@@ -26,13 +26,14 @@ from ccpipe.history.job_search import (
     ordering,
 )
 from ccpipe.history.report import UsageReport
-from ccpipe.jobs import ENDED, EXTENSION, RUNNING, Job, JobNode, RunKey
+from ccpipe.jobs import ENDED, EXTENSION, PENDING, RUNNING, Job, JobNode, RunKey
+from ccpipe.jobs.pending import PendingJob
 
 SECOND = 10**9
-VERSION = 1
+VERSION = 2
 MEMORY = ":memory:"
 MAX_JOBS = 200_000
-"""About 200 MB; beyond it the jobs that started first are dropped."""
+"""About 200 MB; beyond it the jobs that started first are dropped. Pending ones do not count."""
 MAX_BYTES = 2**30
 """The same for jobs of very many nodes."""
 DROPPED = 0.02
@@ -45,10 +46,12 @@ LOCK_SECONDS = 5.0
 _REPORTED = ["energy", "cpu", "memory", "gpu", "findings", *METRIC_COLUMNS]
 SCHEMA = f"""
 CREATE TABLE jobs(
-    id INTEGER PRIMARY KEY, cluster TEXT NOT NULL, job INTEGER NOT NULL, start INTEGER NOT NULL,
-    stop INTEGER NOT NULL, user TEXT NOT NULL, project TEXT NOT NULL, partition TEXT NOT NULL,
-    name TEXT NOT NULL, state TEXT NOT NULL, words TEXT NOT NULL, nodes INTEGER NOT NULL,
+    id INTEGER PRIMARY KEY, cluster TEXT NOT NULL, job INTEGER NOT NULL, submit INTEGER,
+    start INTEGER NOT NULL, stop INTEGER NOT NULL,
+    user TEXT NOT NULL, project TEXT NOT NULL, partition TEXT NOT NULL, name TEXT NOT NULL,
+    state TEXT NOT NULL, words TEXT NOT NULL, nodes INTEGER NOT NULL,
     first_node TEXT NOT NULL, hwthreads INTEGER, gpus INTEGER, walltime INTEGER,
+    reason TEXT NOT NULL DEFAULT '', tasks INTEGER,
     is_reported INTEGER NOT NULL DEFAULT 0, energy REAL, cpu REAL, memory REAL, gpu REAL,
     findings TEXT NOT NULL DEFAULT '',
     {", ".join(f"{name} REAL" for name in METRIC_COLUMNS)},
@@ -76,7 +79,8 @@ class FoundJobs(msgspec.Struct):
     total: int
     """Number of jobs that match, on all pages."""
     jobs: list[dict[str, Any]]
-    """`COLUMNS` of each job; None where unknown. Times are seconds, and the stop of a run is 0."""
+    """`COLUMNS` of each job; None where unknown. Times are seconds, and the stop of a run is 0,
+    as is the start of a pending job."""
 
 
 class JobIndex:
@@ -183,7 +187,8 @@ class JobIndex:
 
     def _write(self, connection: sqlite3.Connection, job: Job, id_: int | None) -> int:
         row = {
-            "cluster": job.cluster, "job": job.id, "start": job.start // SECOND,
+            "cluster": job.cluster, "job": job.id, "submit": job.submit // SECOND or None,
+            "start": job.start // SECOND,
             "stop": job.end // SECOND, "user": job.user, "project": job.project,
             "partition": job.partition, "name": job.name, "state": job.state,
             "nodes": len(job.nodes), "first_node": job.nodes[0].hostname if job.nodes else "",
@@ -212,9 +217,22 @@ class JobIndex:
             [(id_, *name) for name in names],
         )
 
+    def put_pending(self, jobs: Iterable[PendingJob], left: Iterable[tuple[str, int]] = ()) -> None:
+        """Add pending jobs, and remove those, by cluster and id, that left the queue."""
+        with self._session() as connection:
+            connection.executemany(
+                "DELETE FROM jobs WHERE cluster = ? AND job = ? AND start = 0", left
+            )
+            connection.executemany(_PUT_PENDING, map(_pending_row, jobs))
+
+    def clear_pending(self) -> None:
+        """Remove all pending jobs: those of an earlier process may have started since."""
+        with self._session() as connection:
+            connection.execute("DELETE FROM jobs WHERE start = 0")
+
     def _limit(self, connection: sqlite3.Connection) -> None:
         """Drop the oldest jobs if there are too many."""
-        [count] = connection.execute("SELECT count(*) FROM jobs").fetchone()
+        [count] = connection.execute("SELECT count(*) FROM jobs WHERE start > 0").fetchone()
         pages, free, size = (
             connection.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("page_count", "freelist_count", "page_size")
@@ -223,7 +241,8 @@ class JobIndex:
         if not excess and (pages - free) * size <= MAX_BYTES:
             return
         oldest = connection.execute(
-            "SELECT id FROM jobs ORDER BY start LIMIT ?", (excess + math.ceil(count * DROPPED),)
+            "SELECT id FROM jobs WHERE start > 0 ORDER BY start LIMIT ?",
+            (excess + math.ceil(count * DROPPED),),
         )
         ids = oldest.fetchall()
         for table, column in (("jobs", "id"), ("records", "id"), ("job_nodes", "job")):
@@ -292,6 +311,30 @@ class JobIndex:
 
 
 _JOB = msgspec.json.Decoder(Job)
+_PENDING_COLUMNS = (
+    "cluster", "job", "submit", "start", "stop", "user", "project", "partition", "name", "state",
+    "words", "nodes", "first_node", "hwthreads", "walltime", "reason", "tasks",
+)  # fmt: skip
+_PENDING_CHANGES = ", ".join(f"{name} = excluded.{name}" for name in _PENDING_COLUMNS[2:])
+_PUT_PENDING = (
+    f"INSERT INTO jobs({', '.join(_PENDING_COLUMNS)})"  # noqa: S608 - names of columns
+    f" VALUES ({', '.join('?' * len(_PENDING_COLUMNS))})"
+    f" ON CONFLICT (cluster, job, start) DO UPDATE SET {_PENDING_CHANGES}"
+)
+
+
+def _pending_row(job: PendingJob) -> tuple[str | int | None, ...]:
+    """Return the values of ``_PENDING_COLUMNS``."""
+    user, project, partition, name, reason = (
+        text[:MAX_TEXT].encode(errors="replace").decode()
+        for text in (job.user, job.project, job.partition, job.name, job.reason)
+    )
+    words = "\n".join((str(job.id), user, project, partition, name, PENDING, reason))
+    return (
+        job.cluster, job.id, job.submit or None, 0, 0, user, project, partition, name, PENDING,
+        words, job.nodes, "", job.hwthreads or None, job.walltime or None, reason,
+        job.tasks or None,
+    )  # fmt: skip
 
 
 def _numbers(report: UsageReport) -> Mapping[str, Any]:

@@ -2,9 +2,10 @@
 
 import asyncio
 import functools
+import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -14,6 +15,7 @@ from ccpipe.history.interfaces import History
 from ccpipe.history.job_search import JobSearch
 from ccpipe.history.report import UsageReport, fetch_report
 from ccpipe.jobs import Job, RunKey
+from ccpipe.jobs.pending import PendingJob
 from ccpipe.node.sampling.collector import units
 from ccpipe.process.background import background, end_tasks
 
@@ -24,6 +26,8 @@ T = TypeVar("T")
 MAX_IN_MEMORY = 10_000
 MAX_PENDING = 20_000
 """Jobs that wait to be written; beyond it the oldest are dropped."""
+MAX_QUEUE = 200_000
+"""The same for changes of pending jobs."""
 WRITE_SECONDS = 1.0
 FILL_SECONDS = 30 * 86400.0
 """How far back a store is asked for jobs at the start."""
@@ -41,6 +45,8 @@ PAUSE_SECONDS = 0.1
 """Between two reports, so that queries of people precede them."""
 BATCH = 20
 WRITTEN_AT_ONCE = 500
+QUEUE_AT_ONCE = 5000
+"""The same for pending jobs, which are small."""
 
 
 class JobIndexer:
@@ -53,16 +59,20 @@ class JobIndexer:
         *,
         clusters: Iterable[str] = (),
         live: Callable[[], Iterable[Job]] = tuple,
+        queue: Callable[[], Iterable[PendingJob]] = tuple,
     ) -> None:
         """Use a file, or memory without a `path` or where the file cannot be used.
 
         The jobs of some `clusters` are read from `history` at the start, and reports computed from
-        it. `live` returns the jobs that are known now, for an index that replaces a broken one.
+        it. `live` and `queue` return the jobs that are known now, and those that wait, for an index
+        that replaces a broken one.
         """
         self.history = history
         self._clusters = list(clusters)
-        self._live = live
+        self._live, self._known_queue = live, queue
         self._pending: dict[RunKey, Job] = {}
+        self._queue: dict[tuple[str, int], PendingJob | None] = {}
+        """Changes of jobs that wait to start; None of those that left the queue."""
         self._writing = asyncio.Lock()
         self._units: dict[str, str] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -71,7 +81,9 @@ class JobIndexer:
     def _open(self, path: Path | None) -> JobIndex:
         if path is not None:
             try:
-                return JobIndex(path)
+                index = JobIndex(path)
+                index.clear_pending()
+                return index  # noqa: TRY300 - both may fail
             except UnavailableError as error:
                 log.error("%s; only jobs since the start are listed", error)  # noqa: TRY400 - no traceback
         return JobIndex(max_jobs=MAX_IN_MEMORY)
@@ -96,6 +108,13 @@ class JobIndexer:
         self._pending[job.run_key] = job
         if len(self._pending) > MAX_PENDING:
             del self._pending[next(iter(self._pending))]
+
+    def put_queue(self, jobs: Sequence[PendingJob], left: Sequence[tuple[str, int]]) -> None:
+        """Write which jobs are pending with the next ones, and which no longer are, by key."""
+        self._queue.update(dict.fromkeys(left))
+        self._queue.update((job.key, job) for job in jobs)
+        for key in list(itertools.islice(self._queue, max(0, len(self._queue) - MAX_QUEUE))):
+            del self._queue[key]
 
     async def find(self, search: JobSearch) -> FoundJobs:
         """Search all jobs that were put; raises UsageError or UnavailableError."""
@@ -133,6 +152,7 @@ class JobIndexer:
                 index.close()
                 self._index = JobIndex(max_jobs=MAX_IN_MEMORY)
                 await asyncio.to_thread(self._index.put, list(self._live()))
+                await asyncio.to_thread(self._index.put_pending, list(self._known_queue()))
             return await asyncio.to_thread(function, self._index)
 
     async def _write(self) -> None:
@@ -145,6 +165,14 @@ class JobIndexer:
                 for job in jobs:
                     if self._pending.get(job.run_key) is job:  # no newer one since
                         del self._pending[job.run_key]
+            while self._queue:
+                changes = dict(itertools.islice(self._queue.items(), QUEUE_AT_ONCE))
+                waiting = [job for job in changes.values() if job is not None]
+                left = [key for key, job in changes.items() if job is None]
+                await self._call(functools.partial(JobIndex.put_pending, jobs=waiting, left=left))
+                for key, change in changes.items():
+                    if self._queue.get(key) is change:
+                        del self._queue[key]
 
     async def _keep_writing(self) -> None:
         while True:

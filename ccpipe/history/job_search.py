@@ -18,23 +18,27 @@ MAX_VALUES = 100
 MAX_WORDS = 10
 
 COLUMNS = {
-    **{name: name for name in ("cluster", "job", "start", "stop", "user", "project", "partition")},
+    **{name: name for name in ("cluster", "job", "submit", "start", "stop")},
+    **{name: name for name in ("user", "project", "partition")},
     **{name: name for name in ("name", "state", "nodes", "first_node", "hwthreads", "gpus")},
     "walltime": "walltime",
-    "duration": "(CASE stop WHEN 0 THEN :now ELSE stop END) - start",
+    "duration": "CASE WHEN start > 0 THEN (CASE stop WHEN 0 THEN :now ELSE stop END) - start END",
+    "reason": "reason",
+    "tasks": "tasks",
     **{name: name for name in ("energy", "cpu", "memory", "gpu", "findings")},
     **dict(zip(METRIC_COLUMNS, METRIC_COLUMNS, strict=True)),
 }  # fmt: skip
 """What is known of each job, and its SQL. Times and durations are seconds, energy joules; cpu,
-memory and gpu are the share used of what was allocated; metrics are as stored."""
+memory and gpu are the share used of what was allocated; metrics are as stored. A pending job has
+the start 0, the nodes that it requests, and `reason`, why it waits; of an array, `tasks` wait."""
 BY_STOP = "CASE stop WHEN 0 THEN 9223372036854775807 ELSE stop END"
-"""Jobs that run are the latest to stop."""
+"""Jobs that run, and those that wait, are the latest to stop."""
 TEXTS = (
-    "cluster", "user", "project", "partition", "name", "state", "first_node", "findings",
+    "cluster", "user", "project", "partition", "name", "state", "first_node", "findings", "reason",
 )  # fmt: skip
 NULLABLE = (
-    "hwthreads", "gpus", "walltime", "energy", "cpu", "memory", "gpu",
-    *METRIC_COLUMNS,
+    "submit", "hwthreads", "gpus", "walltime", "duration", "tasks", "energy", "cpu", "memory",
+    "gpu", *METRIC_COLUMNS,
 )  # fmt: skip
 NUMBERS = tuple(name for name in COLUMNS if name not in TEXTS)
 
@@ -53,11 +57,12 @@ class JobSearch(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     name: str = ""
     """Part of a name; upper and lower case of a to z are the same."""
     words: list[str] = []
-    """Each is part of the number, user, project, partition, name or state, or the name of a node;
-    upper and lower case as for `name`."""
+    """Each is part of the number, user, project, partition, name, state or reason, or the name of
+    a node; upper and lower case as for `name`."""
     is_running: bool | None = None
+    """Whether jobs run, or have ended; those that wait have the state ``pending``."""
     since: float | None = None
-    """Jobs that ran at or after this time, in seconds since the epoch."""
+    """Jobs that ran at or after this time, in seconds since the epoch, or that wait."""
     until: float | None = None
     """Jobs that started at or before this time."""
     ranges: dict[str, tuple[float | None, float | None]] = {}
@@ -99,11 +104,11 @@ def conditions(search: JobSearch) -> tuple[str, dict[str, Any]]:
 
 def _add_times(search: JobSearch, add: Callable[..., None]) -> None:
     if search.is_running is not None:
-        add("stop = 0" if search.is_running else "stop > 0")
+        add("stop = 0 AND start > 0" if search.is_running else "stop > 0")
     if search.since is not None:
         add("(stop = 0 OR stop >= :since)", since=search.since)
     if search.until is not None:
-        add("start <= :until", until=search.until)
+        add("start BETWEEN 1 AND :until", until=search.until)
 
 
 def ordering(search: JobSearch) -> str:

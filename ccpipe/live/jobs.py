@@ -1,4 +1,4 @@
-"""Jobs, from the events ``start_job`` and ``stop_job`` that any scheduler's bridge publishes."""
+"""Jobs, from the events ``start_job``, ``stop_job`` and ``jobpending`` of a scheduler's bridge."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,6 +6,8 @@ import msgspec
 
 from ccpipe.errors import DataError
 from ccpipe.jobs import ENDED, RUNNING, Job, JobNode, RunKey, function_of, read_event
+from ccpipe.jobs.pending import is_pending_event
+from ccpipe.live.pending import LivePending
 from ccpipe.message import Message
 
 MAX_JOBS = 3000
@@ -31,7 +33,9 @@ class LiveJobs:
         self.jobs: dict[RunKey, Job] = {}
         self.ended: dict[RunKey, float] = {}
         """When the end of each job was received, in this order; jobs that run are not in it."""
+        self.pending = LivePending()
         self.version = 0
+        """Counts changes, also of pending jobs."""
         self.changed: Callable[[Job], None] | None = None
         """Called with each job that is new, or of which more is known."""
         self._stops: dict[RunKey, tuple[Job, float]] = {}  # of starts that are not known yet
@@ -65,19 +69,27 @@ class LiveJobs:
         found = [self.jobs[key] for key in self._on_node.get((cluster, hostname), ())]
         return sorted(found, key=_newest_first)
 
-    def feed(self, message: Message, now: float) -> Job | None:
-        """Process an event received at `now`; return its job, or what the event says about it.
+    def feed(self, message: Message, now: float) -> str:
+        """Process an event received at `now`; return the user whose jobs it is about.
 
-        Others than starts and stops are ignored.
+        Other events are ignored.
         """
+        if is_pending_event(message):
+            user, has_changed = self.pending.feed(message, now)
+            self.version += has_changed
+            return user
         try:
             function, job = function_of(message), _shortened(read_event(message))
         except DataError:
-            return None
+            return ""
         if function == "start_job":
             self._start(job, now)
-            return job
-        return self._stop(job, now) or job
+            return job.user
+        return (self._stop(job, now) or job).user
+
+    def expire(self, now: float) -> None:
+        """Forget pending jobs that are not reported any more."""
+        self.version += self.pending.expire(now)
 
     def end_lost(self, now: float) -> None:
         """End the jobs that would have ended long ago if their stop was lost."""
@@ -90,6 +102,7 @@ class LiveJobs:
         key = job.run_key
         before = self.jobs.get(key)
         stop = self._stops.pop(key, None)
+        self.pending.start(job)
         if before is None or key not in self.ended:
             self._put(job)
             if stop is not None:

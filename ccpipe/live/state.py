@@ -53,7 +53,7 @@ class Entry(msgspec.Struct):
     """Function of the event or level of the log."""
     text: str
     user: str = ""
-    """Owner of the job that the event is about; empty if that is unknown."""
+    """Owner of the jobs that the event is about; empty if that is unknown."""
 
 
 class Journal:
@@ -209,8 +209,7 @@ class LiveState:
         self.health.dropped += max(0, len(rows) - maximum)
         for row in rows[: max(0, maximum)]:
             message = lines[row]
-            job = self.jobs.feed(message, now)
-            self.journal.feed(message, now, user=job.user if job else "")
+            self.journal.feed(message, now, user=self.jobs.feed(message, now))
             if message.kind is Kind.EVENT:
                 self._feed_scheduler(message, now)
             if message.kind is Kind.LOG and message.tags.get("loglevel", "").lower() in SEVERE:
@@ -252,6 +251,7 @@ class LiveState:
     def tick(self, now: float) -> None:
         """Compute rates, and what nodes have as a whole; call it once a second."""
         self.nodes.tick(now)
+        self.jobs.expire(now)
         self.totals.tick(self.nodes, self.jobs, now)
         self.health.tick(now)
         for cluster in self.clusters.values():

@@ -1,4 +1,4 @@
-"""How many nodes are busy, idle, drained, down and silent, and how many jobs run, over time."""
+"""How many nodes are busy, idle, drained, down and silent, and jobs run and wait, over time."""
 
 from collections import Counter, deque
 from collections.abc import Iterable
@@ -10,6 +10,8 @@ from ccpipe.live.nodes import MAX_ROWS, ROW_SECONDS, LiveNodes
 CONDITIONS = ("busy", "idle", "drained", "down", "silent")
 """What a node is doing, one word each; the dashboard shows them by their positions here."""
 BUSY, IDLE, DRAINED, DOWN, SILENT = range(len(CONDITIONS))
+WIDTH = len(CONDITIONS) + 2
+"""Length of a row: after the nodes of each condition, the jobs that run, and those that wait."""
 MAX_CLUSTERS = 64
 """Maximum number of clusters with history."""
 
@@ -45,7 +47,7 @@ class Totals:
 
     def __init__(self) -> None:
         self.rows: deque[tuple[float, dict[str, list[int]]]] = deque(maxlen=MAX_ROWS)
-        """Time; by cluster, the number of nodes of each condition, then of running jobs."""
+        """Time; by cluster, the nodes of each condition, then running and waiting jobs."""
 
     def tick(self, nodes: LiveNodes, jobs: LiveJobs, now: float) -> None:
         """Set the nodes' conditions, and add a row if it is time."""
@@ -57,13 +59,15 @@ class Totals:
             self._counts(row, node.id[0])[node.condition] += 1
         running = Counter(key.cluster for key in jobs.jobs.keys() - jobs.ended.keys())
         for cluster, count in running.items():
+            self._counts(row, cluster)[-2] = count
+        for cluster, count in jobs.pending.counts().items():
             self._counts(row, cluster)[-1] = count
         self.rows.append((now, row))
 
     def _counts(self, row: dict[str, list[int]], cluster: str) -> list[int]:
         counts = row.get(cluster)
         if counts is None:
-            counts = [0] * (len(CONDITIONS) + 1)
+            counts = [0] * WIDTH
             if len(row) < MAX_CLUSTERS:
                 row[cluster] = counts
         return counts
@@ -75,7 +79,7 @@ class Totals:
 
 
 def _of(counts: dict[str, list[int]], cluster: str | None) -> list[int]:
-    empty = [0] * (len(CONDITIONS) + 1)
+    empty = [0] * WIDTH
     chosen: Iterable[list[int]] = (
         counts.values() if cluster is None else [counts.get(cluster, empty)]
     )

@@ -24,8 +24,10 @@ from ccpipe.dashboard.sign_in import SECRET_HEADER, SignIn, Token
 from ccpipe.formats.clustercockpit import NodeState, encode_node_reasons, encode_node_states
 from ccpipe.formats.lineprotocol import decode, to_lines
 from ccpipe.history.open import open_history
+from ccpipe.jobs.pending import PendingJob, QueueReports
 from ccpipe.live.feed import LiveFeed, averaged_metrics
 from ccpipe.message import event, log
+from ccpipe.pipeline.state import StateStore
 from ccpipe.telemetry import Telemetry
 
 NOW = int(time.time())
@@ -48,6 +50,11 @@ def _start(number: int, user: str, node: str, start: int) -> Any:
     return event("job", "start_job", json.dumps(payload), time=start * 10**9, tags=tags)
 
 
+def _pending(user: str, number: int) -> Iterator[Any]:
+    job = PendingJob(cluster="c", id=number, user=user, name=f"{user}-job")
+    yield from QueueReports("c", StateStore()).update([job], NOW * 10**9)
+
+
 def _states(reasons: dict[str, str]) -> Iterator[Any]:
     rows = [NodeState(node, ["idle", "drain"]) for node in reasons]
     for name, payloads in (
@@ -66,6 +73,8 @@ def known() -> LiveFeed:
     for message in (
         _start(1, "alice", "n1", NOW - 1000),
         _start(2, "bob", "n2", NOW - 1000),
+        *_pending("alice", 3),
+        *_pending("bob", 4),
         log("ccpipe", "info", "log-of-n2", time=NOW, tags={"cluster": "c", "hostname": "n2"}),
         *_states({"n1": "bob replaces a fan"}),
     ):
@@ -81,6 +90,7 @@ def test_known_state_contains_what_must_not_leak() -> None:
     assert {job.user for job in state.jobs.running} == {"alice", "bob"}
     users = [entry.user for entry in state.journal.entries if entry.name == "job"]
     assert users == ["alice", "bob"]
+    assert [job.user for job in state.jobs.pending.jobs.values()] == users
     assert state.health.dead_count == 1
     assert len(state.nodes.in_order()) == 2
 

@@ -1,5 +1,6 @@
 """Jobs over HTTP, from a running dashboard."""
 
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator
@@ -71,6 +72,23 @@ async def test_report_is_computed_from_store(client: aiohttp.ClientSession) -> N
     assert (await post(client, "/api/job-report", {**key, "start": 10**30}))[0] == 400
 
 
+@contextlib.asynccontextmanager
+async def signed_in(
+    live: Served, tmp_path: Path, token: str
+) -> AsyncIterator[tuple[str, aiohttp.ClientSession]]:
+    """Start another dashboard of the same feed, and sign in; return its address, too."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text(
+        "a-token-of-anna user anna\na-token-of-bodo user bodo\na-token-of-helen support helen\n"
+    )
+    tokens.chmod(0o600)
+    sign_in = SignIn(DashboardOptions(listen="127.0.0.1:0", token_file=str(tokens)))
+    async with DashboardServer(live.feed, sign_in=sign_in) as server:
+        headers = {"Authorization": f"Bearer {token}"}
+        async with aiohttp.ClientSession(server.url, headers=headers) as session:
+            yield server.url, session
+
+
 @pytest.mark.parametrize(
     ("token", "search", "total"),
     [
@@ -84,19 +102,31 @@ async def test_user_sees_own_jobs_only(
     search: dict[str, Any], total: int,
 ) -> None:  # fmt: skip
     """In searches, whatever he asks for, and in reports."""
-    tokens = tmp_path / "tokens"
-    tokens.write_text(
-        "a-token-of-anna user anna\na-token-of-bodo user bodo\na-token-of-helen support helen\n"
-    )
-    tokens.chmod(0o600)
-    sign_in = SignIn(DashboardOptions(listen="127.0.0.1:0", token_file=str(tokens)))
-    async with DashboardServer(live.feed, sign_in=sign_in) as server:
-        headers = {"Authorization": f"Bearer {token}"}
-        async with aiohttp.ClientSession(server.url, headers=headers) as session:
-            status, text = await post(session, "/api/jobs", search)
-            assert (status, json.loads(text)["total"]) == (200, total)
-            key = {"cluster": "fox.test", "job": 7, "start": START}
-            status, text = await post(session, "/api/job-report", key)
-            assert status == 400
-            assert ("no event of job 7" in text) == (total == 0)
-        assert (await post(client, f"{server.url}api/jobs", {}))[0] == 401
+    async with signed_in(live, tmp_path, token) as (url, session):
+        status, text = await post(session, "/api/jobs", search)
+        assert (status, json.loads(text)["total"]) == (200, total)
+        key = {"cluster": "fox.test", "job": 7, "start": START}
+        status, text = await post(session, "/api/job-report", key)
+        assert status == 400
+        assert ("no event of job 7" in text) == (total == 0)
+        assert (await post(client, f"{url}api/jobs", {}))[0] == 401
+
+
+async def test_pending_jobs_are_searched(
+    client: aiohttp.ClientSession, live: Served, tmp_path: Path
+) -> None:
+    """By a user only his own, whatever he asks for."""
+    for user, number in (("anna", 8), ("bodo", 9)):
+        payload = {"cluster": "fox.test", "user": user, "pending": [{"jobId": number}]}
+        line = f"jobpending,function=jobpending event={json.dumps(json.dumps(payload))}"
+        await live.say("events.jobpending", line)
+    await eventually(lambda: len(live.state.jobs.pending.jobs) == 2)
+
+    async def found(session: aiohttp.ClientSession, **search: Any) -> set[int]:
+        answer = json.loads((await post(session, "/api/jobs", search))[1])
+        return {job["job"] for job in answer["jobs"]}
+
+    assert await found(client, state=["pending"]) == {8, 9}
+    async with signed_in(live, tmp_path, "a-token-of-anna") as (_, session):
+        assert await found(session) == {7, 8}
+        assert await found(session, state=["pending"], user=["bodo"]) == set()

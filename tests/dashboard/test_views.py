@@ -93,11 +93,11 @@ def test_overview_counts_nodes_and_jobs_over_time(feed: LiveFeed) -> None:
     start(feed, ["n1"])
     feed.state.tick(1000.0)
     header, _ = read(view_of(feed, '{"view": "overview"}', EVERYTHING).frame())
-    assert (header["counted"], header["counts"]) == ([1000], [[1, 1, 0, 0, 0, 1]])
+    assert (header["counted"], header["counts"]) == ([1000], [[1, 1, 0, 0, 0, 1, 0]])
     assert header["conditions"] == [0, 1]
     assert header["clusters"] == ["c", "d"]
     header, _ = read(view_of(feed, '{"view": "overview", "cluster": "d"}', EVERYTHING).frame())
-    assert (header["counts"], header["nodes"]) == ([[0, 1, 0, 0, 0, 0]], [["d", "m1"]])
+    assert (header["counts"], header["nodes"]) == ([[0, 1, 0, 0, 0, 0, 0]], [["d", "m1"]])
     assert (header["jobs"], header["clusters"]) == ([], ["c", "d"])
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ccpipe.errors import UnavailableError, UsageError
 from ccpipe.history.findings import JobFinding
@@ -16,6 +17,7 @@ from ccpipe.history.job_metrics import Efficiency, Energy
 from ccpipe.history.job_search import JobSearch
 from ccpipe.history.report import MetricReport, UsageReport
 from ccpipe.jobs import Job, JobNode, RunKey
+from ccpipe.jobs.pending import PendingJob
 
 SECOND = 10**9
 NOW = 1000
@@ -121,6 +123,54 @@ def test_index_ignores_job_without_start() -> None:
     index = JobIndex()
     index.put([job(1, 0), job(2)])
     assert numbers(index) == [2]
+
+
+WAITING = PendingJob(
+    cluster="fox", id=8, user="anna", name="cfd", partition="main", submit=50, nodes=4, walltime=60,
+    tasks=10, reason="Priority",
+)  # fmt: skip
+
+
+def test_index_lists_pending_jobs_between_running_and_ended_ones() -> None:
+    """They have neither a start nor a duration; a state of their own tells them apart."""
+    index = JobIndex()
+    index.put([job(1, 100, 900), job(2, 50)])
+    index.put_pending([WAITING])
+    assert numbers(index, sort="stop") == [2, 8, 1]
+    [row] = index.find(JobSearch(state=["pending"]), NOW).jobs
+    assert (row["submit"], row["start"], row["stop"], row["duration"]) == (50, 0, 0, None)
+    assert (row["nodes"], row["reason"], row["tasks"], row["walltime"]) == (4, "Priority", 10, 60)
+    assert numbers(index, is_running=True) == [2]
+    assert numbers(index, is_running=False) == [1]
+    assert numbers(index, words=["priori"]) == [8]
+    assert numbers(index, until=NOW) == [1, 2]
+    assert numbers(index, ranges={"duration": (0, 10**9)}) == [1, 2]
+
+
+def test_index_updates_and_removes_pending_jobs() -> None:
+    """A start of the same job stays."""
+    index = JobIndex()
+    index.put_pending([WAITING, replace(WAITING, id=9)])
+    index.put_pending([replace(WAITING, reason="Resources")])
+    reasons = {row["job"]: row["reason"] for row in index.find(JobSearch(), NOW).jobs}
+    assert reasons == {8: "Resources", 9: "Priority"}
+    index.put([job(8)])
+    index.put_pending([], [("fox", 8), ("fox", 7)])
+    states = {row["job"]: row["state"] for row in index.find(JobSearch(), NOW).jobs}
+    assert states == {8: "running", 9: "pending"}
+    index.clear_pending()
+    assert numbers(index) == [8]
+
+
+def test_pending_jobs_are_not_dropped_for_ended_ones() -> None:
+    """Nor do they count: their number is bounded where they are known from."""
+    index = JobIndex(max_jobs=3)
+    index.put_pending(replace(WAITING, id=number) for number in range(20, 30))
+    index.put([job(number, 100 + number) for number in range(3)])
+    assert index.find(JobSearch(), NOW).total == 13
+    index.put([job(4, 200)])
+    assert index.find(JobSearch(state=["pending"]), NOW).total == 10
+    assert max(numbers(index, is_running=True)) == 4
 
 
 def test_two_processes_share_a_file(tmp_path: Path) -> None:

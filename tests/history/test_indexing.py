@@ -16,6 +16,7 @@ from ccpipe.history.indexing import JobIndexer
 from ccpipe.history.interfaces import History, MetricCurves, MetricQuery, MetricStatistics
 from ccpipe.history.job_search import JobSearch
 from ccpipe.jobs import Job, JobNode, RunKey
+from ccpipe.jobs.pending import PendingJob
 from tests.conftest import eventually
 
 SECOND = 10**9
@@ -173,3 +174,42 @@ async def test_pending_jobs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     for number in range(5):
         indexer.put(job(number))
     assert set(await found(indexer)) == {2, 3, 4}
+
+
+WAITING = PendingJob(cluster="fox", id=8, user="anna", reason="Priority")
+
+
+async def waiting(indexer: JobIndexer) -> list[int]:
+    return [row["job"] for row in (await indexer.find(JobSearch(state=["pending"]))).jobs]
+
+
+async def test_pending_jobs_of_earlier_process_are_not_listed(tmp_path: Path) -> None:
+    """They may have started since."""
+    path = tmp_path / "jobs.sqlite"
+    async with JobIndexer(path) as indexer:
+        indexer.put_queue([WAITING], [])
+        assert await waiting(indexer) == [8]
+    async with JobIndexer(path) as indexer:
+        assert await waiting(indexer) == []
+
+
+async def test_latest_change_of_pending_job_is_written() -> None:
+    async with JobIndexer(None) as indexer:
+        indexer.put_queue([WAITING], [])
+        indexer.put_queue([], [WAITING.key])
+        assert await waiting(indexer) == []
+        indexer.put_queue([], [WAITING.key])
+        indexer.put_queue([WAITING], [])
+        assert await waiting(indexer) == [8]
+
+
+async def test_index_that_replaces_a_broken_one_has_pending_jobs(tmp_path: Path) -> None:
+    async with JobIndexer(tmp_path / "jobs.sqlite", queue=lambda: [WAITING]) as indexer:
+        indexer.put_queue([WAITING], [])
+        assert await waiting(indexer) == [8]
+        with indexer._index._session("BEGIN") as connection:
+            connection.execute("PRAGMA max_page_count = 1")
+        for number in range(300):
+            indexer.put(job(100 + number))
+        assert await waiting(indexer) == [8]
+        assert indexer._index.path is None

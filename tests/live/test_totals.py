@@ -55,14 +55,15 @@ def test_totals_count_nodes_and_jobs_of_each_cluster() -> None:
         + event("job", "start_job", {**start, "cluster": "c"})
         + event("nodestate", "nodestate", states, "d")
         + event("nodestate", "nodestate", "no object", "d")
+        + event("jobpending", "jobpending", {"cluster": "c", "pending": [{"jobId": 8}]})
     )
     state.feed(decode(payload.encode()), 1000.0)
     for second in range(4):
         state.tick(1000.0 + second)
-    assert state.totals.after(0.0, "c") == ([1000.0, 1002.0], [[1, 1, 0, 0, 0, 1]] * 2)
-    assert state.totals.after(1000.0, "d") == ([1002.0], [[0, 0, 0, 1, 0, 0]])
-    assert state.totals.after(1000.0) == ([1002.0], [[1, 1, 0, 1, 0, 1]])
-    assert state.totals.after(1000.0, "none") == ([1002.0], [[0, 0, 0, 0, 0, 0]])
+    assert state.totals.after(0.0, "c") == ([1000.0, 1002.0], [[1, 1, 0, 0, 0, 1, 1]] * 2)
+    assert state.totals.after(1000.0, "d") == ([1002.0], [[0, 0, 0, 1, 0, 0, 0]])
+    assert state.totals.after(1000.0) == ([1002.0], [[1, 1, 0, 1, 0, 1, 1]])
+    assert state.totals.after(1000.0, "none") == ([1002.0], [[0, 0, 0, 0, 0, 0, 0]])
 
 
 def test_reason_is_kept_until_scheduler_reports_other_states() -> None:

@@ -105,7 +105,7 @@ async def test_jobs_page_puts_filters_into_address(listed: Served, page: Page) -
     """A state by one click, a user by a link or a field; clear removes them."""
     await go(page, listed, "#/jobs")
     await page.until(ROWS, lambda rows: len(rows) == 3)
-    await page.js("[...document.querySelectorAll('.spans button')][2].click()")
+    await page.js("[...document.querySelectorAll('.spans button')][3].click()")
     await page.until(ROWS, lambda rows: rows == ["3", "2"])
     assert await page.js("location.hash") == "#/jobs?show=finished"
     await page.js("document.querySelector('td.user a').click()")
@@ -129,6 +129,53 @@ async def test_jobs_page_follows_events(listed: Served, page: Page) -> None:
     await page.until(ROWS, lambda rows: len(rows) == 3)
     await publish(listed, [stopped(1, START + 60, "timeout"), started(4, START + 9)])
     await page.until(ROWS, lambda rows: rows == ["4", "3", "2", "1"])
+    assert page.problems == []
+
+
+async def test_jobs_page_shows_pending_jobs(listed: Served, page: Page) -> None:
+    """With what they wait for; they leave the list when they start or are cancelled."""
+    since = int(time.time()) - 3600
+    rows = [
+        {"jobId": 8, "numNodes": 4, "walltime": 7200, "submitTime": since, "reason": "Priority"},
+        {"jobId": 9, "numNodes": 1, "arrayTasks": 20, "submitTime": since - 60},
+    ]
+    await publish(listed, [queued(pending=rows)])
+    await go(page, listed, "#/jobs")
+    await page.until(ROWS, lambda rows: rows == ["1", "9 (20 tasks)", "8", "3", "2"])
+    assert await page.js("document.querySelectorAll('td.state')[2].innerText") == "⋯pending"
+    assert await page.js("document.querySelectorAll('td.findings')[2].innerText") == "Priority"
+    assert await page.js("document.querySelectorAll('td.duration')[2].innerText") == ""
+    await page.js("[...document.querySelectorAll('.spans button')][2].click()")
+    await page.until(ROWS, lambda rows: rows == ["9 (20 tasks)", "8"])
+    assert await page.js("location.hash") == "#/jobs?state=pending"
+    cells = "[...document.querySelectorAll('tbody tr')[1].children].map(cell => cell.innerText)"
+    *_, nodes, threads, limit, _, reason = await page.js(cells)
+    assert [nodes, threads, limit, reason] == ["4", "", "2 h", "Priority"]
+    await publish(listed, [started(8, since), queued(left=[{"jobId": 9}])])
+    await page.until("document.body.innerText", lambda text: "No job matches." in text)
+    assert page.problems == []
+
+
+def queued(**payload: Any) -> Message:
+    text = json.dumps({"cluster": "fox.test", "user": "anna", **payload})
+    tags = {"cluster": "fox.test", "hostname": "fox.test", "type": "node"}
+    return event("jobpending", "jobpending", text, time=int(time.time()) * SECOND, tags=tags)
+
+
+async def test_first_page_counts_waiting_jobs(listed: Served, page: Page) -> None:
+    """Tasks of an array one by one; a click lists them."""
+    await publish(listed, [
+        queued(pending=[{"jobId": 8}, {"jobId": 9, "arrayTasks": 20}]),
+        metric("load_one", 1.0, time=int(time.time()) * SECOND,
+               tags={"cluster": "fox.test", "hostname": "n1", "type": "node"}),
+    ])  # fmt: skip
+    await go(page, listed, "#/")
+    link = "[...document.querySelectorAll('.totals a')].find(a => a.innerText === 'jobs waiting')"
+    number = f"{link}?.closest('div').querySelector('dd').innerText"
+    await page.until(number, lambda text: text == "21")
+    await page.js(f"{link}.click()")
+    await page.until("location.hash", lambda at: at == "#/jobs?state=pending")
+    await page.until(ROWS, lambda rows: len(rows) == 2)
     assert page.problems == []
 
 

@@ -6,14 +6,21 @@ import { clock, count, duration, energy, percent, plural } from "../units.js";
 const COLUMNS = ["job", "user", "name", "partition", "nodes", "started", "elapsed", "state"];
 const FAILED = ["failed", "timeout", "out_of_memory", "node_fail", "boot_fail", "deadline", "preempted"];
 
+const isPending = (job) => job.state === "pending";
+
 /** The state of a job, as a shape as well as a colour. */
 export function stateOf(job) {
-  const [kind, shape] = !job.stop ? ["running", "▶"]
+  const [kind, shape] = isPending(job) ? ["pending", "⋯"] : !job.stop ? ["running", "▶"]
     : job.state === "completed" ? ["done", "✓"]
       : FAILED.includes(job.state) ? ["failed", "✕"] : ["done", "■"];
   return h("span", { class: `state ${kind}` }, h("i", { "aria-hidden": "true" }, shape),
     job.state.replaceAll("_", " "));
 }
+
+/** The number of a job with a link, or of one that waits, of which there is no page. */
+const numberOf = (job) => (isPending(job)
+  ? `${job.job}${job.tasks ? ` (${plural(job.tasks, "task")})` : ""}`
+  : h("a", { href: jobLink({ ...job, id: job.job }) }, String(job.job)));
 
 const nodesOf = (job, first) => (job.nodes ? [h("a", { href: nodeLink(job.cluster, first) }, first),
   job.nodes > 1 ? ` +${count(job.nodes - 1)}` : ""] : "–");
@@ -67,7 +74,15 @@ const HEADS = [
   ["cpu", "CPU", true], ["memory", "memory", true], ["gpu", "GPU", true],
   ["findings", "findings", true],
 ];
-const NUMBERS = new Set(["job", "nodes", "start", "stop", "duration", "energy", "cpu", "memory", "gpu"]);
+/** Heads of a table of pending jobs only. */
+const PENDING_HEADS = [
+  ["state", "state"], ["job", "job", true], ["user", "user"], ["project", "project"],
+  ["partition", "partition"], ["name", "name"], ["nodes", "nodes", true],
+  ["hwthreads", "hardware threads", true], ["walltime", "time limit", true],
+  ["submit", "waiting since"], ["reason", "reason"],
+];
+const NUMBERS = new Set(["job", "nodes", "start", "stop", "duration", "energy", "cpu", "memory", "gpu",
+  "hwthreads", "walltime", "submit"]);
 const LISTS = ["user", "project", "partition", "state", "node", "cluster"];
 /** Ranges with the factor from what is typed to what is stored. */
 const RANGES = {
@@ -76,7 +91,7 @@ const RANGES = {
 };
 const METRICS = ["cpu_load", "flops_any", "mem_bw", "ipc", "mem_used", "nv_util", "nv_fb_mem_used",
   "rocm_gfx_util", "ib_total_bw", "lustre_read_bw", "lustre_write_bw"];
-const STATES = [["all", {}], ["running", { show: "running" }], ["finished", { show: "finished" }],
+const STATES = [["all", {}], ["running", { show: "running" }], ["pending", { state: "pending" }], ["finished", { show: "finished" }],
   ["failed", { state: FAILED.join(",") }]];
 
 export class JobsPage {
@@ -157,7 +172,7 @@ export class JobsPage {
     };
     for (const [name, [, factor]] of Object.entries(RANGES)) add(name, name, factor);
     if (METRICS.includes(get("metric"))) add(`mean_${get("metric")}`, "metric", 1);
-    const sort = get("sort") || DEFAULT_SORT;
+    const sort = get("sort") || (this.isQueue() ? "submit" : DEFAULT_SORT);
     const request = { sort: sort.replace(/^-/, ""), descending: sort.startsWith("-"), ranges,
       limit: PAGE, offset: PAGE * (Math.max(1, Number(get("page")) || 1) - 1),
       words: get("q").split(/\s+/).filter(Boolean), name: get("name") };
@@ -168,6 +183,11 @@ export class JobsPage {
       if (!Number.isNaN(time)) request[name] = time / 1000;
     }
     return request;
+  }
+
+  /** Whether only pending jobs are chosen, which have columns of their own. */
+  isQueue() {
+    return this.params.get("state") === "pending";
   }
 
   async load() {
@@ -197,8 +217,9 @@ export class JobsPage {
 
   show({ jobs, total }, request) {
     this.running = [];
+    this.columns = this.isQueue() ? PENDING_HEADS : HEADS;
     const isFiltered = [...this.params.keys()].some((name) => name !== "sort" && name !== "page");
-    const empty = isFiltered ? "No job matches." : "No jobs yet: their starts and ends come as events.";
+    const empty = isFiltered ? "No job matches." : "No jobs yet: they are known from events.";
     fill(this.body, jobs.length
       ? scrolling(h("table", { class: "jobs sorted" }, h("thead", {}, this.heads(request)),
         h("tbody", {}, jobs.map((job) => this.row(job)))))
@@ -216,7 +237,7 @@ export class JobsPage {
   }
 
   heads({ sort, descending }) {
-    return h("tr", {}, HEADS.map(([column, title, isLargestFirst]) => {
+    return h("tr", {}, this.columns.map(([column, title, isLargestFirst]) => {
       const isSorted = column === sort;
       const next = isSorted ? !descending : Boolean(isLargestFirst);
       return h("th", { scope: "col", class: classOf(column),
@@ -228,18 +249,22 @@ export class JobsPage {
 
   row(job) {
     const only = (name) => h("a", { href: `#/jobs?${new URLSearchParams({ [name]: job[name] })}` }, job[name]);
-    const findings = job.findings ? job.findings.split("\n") : [];
+    const why = isPending(job) ? job.reason : job.findings;
+    const findings = why ? why.split("\n") : [];
     const cells = {
-      state: stateOf(job), job: h("a", { href: jobLink({ ...job, id: job.job }) }, String(job.job)),
+      state: stateOf(job), job: numberOf(job),
       user: only("user"), project: job.project, partition: job.partition, name: job.name,
-      nodes: nodesOf(job, job.first_node), start: clock(job.start), stop: job.stop ? clock(job.stop) : "",
-      duration: duration(job.duration), energy: energy(job.energy),
+      nodes: isPending(job) ? count(job.nodes) : nodesOf(job, job.first_node),
+      start: job.start ? clock(job.start) : "", stop: job.stop ? clock(job.stop) : "",
+      hwthreads: job.hwthreads ? count(job.hwthreads) : "", reason: job.reason,
+      walltime: job.walltime ? duration(job.walltime) : "", submit: job.submit ? clock(job.submit) : "",
+      duration: isPending(job) ? "" : duration(job.duration), energy: energy(job.energy),
       cpu: percent(job.cpu), memory: percent(job.memory), gpu: percent(job.gpu),
-      findings: findings.length ? h("span", { title: job.findings }, findings[0],
+      findings: findings.length ? h("span", { title: why, class: isPending(job) ? "dim" : null }, findings[0],
         findings.length > 1 ? ` +${findings.length - 1}` : "") : "",
     };
-    const row = h("tr", {}, HEADS.map(([column]) => h("td", { class: classOf(column) }, cells[column])));
-    if (!job.stop) this.running.push([row.querySelector(".duration"), job.start]);
+    const row = h("tr", {}, this.columns.map(([column]) => h("td", { class: classOf(column) }, cells[column])));
+    if (job.start && !job.stop && !this.isQueue()) this.running.push([row.querySelector(".duration"), job.start]);
     return row;
   }
 

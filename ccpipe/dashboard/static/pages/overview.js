@@ -55,20 +55,21 @@ export class OverviewPage {
   /** The numbers at the top, and their charts. */
   makeTotals() {
     const cluster = encodeURIComponent(this.cluster ?? "");
-    this.numbers = Object.fromEntries([...CONDITIONS.map(({ name }) => name), "running", "power", "flops"]
+    this.numbers = Object.fromEntries([...CONDITIONS.map(({ name }) => name), "running", "pending", "power", "flops"]
       .map((name) => [name, h("dd", {}, "–")]));
     const entry = (name, title) => h("div", {}, h("dt", {}, title), this.numbers[name]);
     this.counts = h("dl", { class: "counts totals" },
       CONDITIONS.map(({ name }, number) => entry(name,
         h("a", { href: `#/nodes/${cluster}/none/list/${name}` }, conditionMark(number)))),
       entry("running", h("a", { href: "#/jobs" }, "jobs running")),
+      entry("pending", h("a", { href: "#/jobs?state=pending" }, "jobs waiting")),
       entry("power", "power"), entry("flops", "floating-point speed"));
     const chart = (title, more) => new Chart({ title, labels: [""], ...more });
     this.charts = [
       chart("Nodes", { labels: CONDITIONS.map(({ name }) => name), summed: true, unit: "count" }),
       chart("Jobs running", { unit: "count" }), chart("Power", { unit: "W" }),
       chart("Floating-point speed", { unit: "Flops/s" })];
-    this.counted = new Columns(CONDITIONS.length + 1);
+    this.counted = new Columns(CONDITIONS.length + 2);
     this.summed = new Columns(2);
   }
 
@@ -159,7 +160,7 @@ export class OverviewPage {
   }
 
   showTotals(header, sums) {
-    if (header.first) this.counted = new Columns(CONDITIONS.length + 1);
+    if (header.first) this.counted = new Columns(CONDITIONS.length + 2);
     if (header.first || header.restart) this.summed = new Columns(2);
     this.counted.add(header.counted, header.counts.flat());
     this.summed.add(header.times, sums);
@@ -170,7 +171,8 @@ export class OverviewPage {
       say(this.numbers[name], count(number));
       this.numbers[name].parentElement.classList.toggle("none", !number);
     });
-    say(this.numbers.running, count(last(columns[CONDITIONS.length]) ?? 0));
+    ["running", "pending"].forEach((name, place) =>
+      say(this.numbers[name], count(last(columns[CONDITIONS.length + place]) ?? 0)));
     const [power, flops] = this.summed.columns;
     say(this.numbers.power, format(last(power), "W"));
     say(this.numbers.flops, format(last(flops), "Flops/s"));

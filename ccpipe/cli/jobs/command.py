@@ -42,8 +42,8 @@ REPORT_SECONDS = 30 * 86400.0
 
 Texts = tuple[str, ...]
 Sort = Literal[
-    "job", "user", "project", "partition", "name", "state", "nodes", "hwthreads", "gpus", "start",
-    "stop", "duration", "walltime",
+    "job", "user", "project", "partition", "name", "state", "nodes", "hwthreads", "gpus", "submit",
+    "start", "stop", "duration", "walltime",
 ]  # fmt: skip
 
 
@@ -67,12 +67,13 @@ async def jobs(
 ) -> None:
     """List jobs, or show the report of one job.
 
-    Lists your own jobs that run, and those that ended within the last seven
-    days. Jobs are read from the events that the cluster's stream stores, and from
+    Lists your own jobs that run, those that wait, and those that ended within the
+    last seven days. Jobs are read from the events that the cluster's stream stores, and from
     the store of --history, if there is one, which the report needs.
 
     Examples:
       ccpipe jobs
+      ccpipe jobs --state pending
       ccpipe jobs --all --since 2d --state failed --state timeout -o csv
       ccpipe jobs 4711 --history /data/metrics
 
@@ -91,11 +92,12 @@ async def jobs(
     until
         Jobs that started at or before this time.
     state
-        Jobs in this state, such as failed; can be repeated.
+        Jobs in this state, such as pending or failed; can be repeated.
     partition
         Jobs of this partition; can be repeated.
     sort
-        Column to sort by, largest numbers first; default: running jobs, then the latest to end.
+        Column to sort by, largest numbers first; default: running jobs, then pending ones, then
+        the latest to end.
     count
         Show at most this many jobs.
     output
@@ -138,7 +140,7 @@ def _states(texts: Sequence[str]) -> list[str]:
     from ccpipe.formats.clustercockpit import STATES
 
     states = [text.lower() for text in texts]
-    known = ("running", *STATES)
+    known = ("running", "pending", *STATES)
     if unknown := [state for state in states if state not in known]:
         raise UsageError(f"--state: {invalid_choice(unknown[0], known)}")
     return states
@@ -180,7 +182,11 @@ def _rows(index: "JobIndex", search: "JobSearch", count: int) -> Iterator[Mappin
 
 
 async def _show(number: int, output: str, site: "Site", where: str | None) -> None:
-    from ccpipe.cli.jobs.report_text import write_report, write_report_json
+    from ccpipe.cli.jobs.report_text import (
+        write_pending,
+        write_report,
+        write_report_json,
+    )
     from ccpipe.history.job_search import JobSearch
     from ccpipe.history.report import fetch_report
     from ccpipe.jobs import RunKey
@@ -193,6 +199,9 @@ async def _show(number: int, output: str, site: "Site", where: str | None) -> No
         if not runs:
             raise MissingInputError(f"job {number}: no event of its start is stored")
         run = runs[0]
+        if not run["start"]:
+            write_pending(run, output)
+            return
         job = index.get(RunKey(run["cluster"], number, run["start"] * SECOND))
         assert job is not None
         report = None
@@ -235,7 +244,9 @@ async def _read(site: "Site", history: "History | None", start: float, stop: flo
                 index.put(await history.jobs(site.cluster, start, stop))
             has_jobs = True
     try:
-        index.put(await stored_jobs(site, briefly=has_jobs))
+        known = await stored_jobs(site, briefly=has_jobs)
+        index.put(known.jobs.values())
+        index.put_pending(known.pending.jobs.values())
     except (UnavailableError, DeniedError) as error:
         if not has_jobs:
             raise

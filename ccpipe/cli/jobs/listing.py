@@ -21,10 +21,17 @@ HEADS = {
     "job": "JOB", "user": "USER", "partition": "PARTITION", "name": "NAME", "state": "STATE",
     "nodes": "NODES", "start": "STARTED", "duration": "ELAPSED",
 }  # fmt: skip
-RIGHT = {"job", "nodes", "duration"}
+QUEUE_HEADS = {
+    "job": "JOB", "user": "USER", "partition": "PARTITION", "name": "NAME", "nodes": "NODES",
+    "walltime": "LIMIT", "submit": "SUBMITTED", "reason": "REASON",
+}  # fmt: skip
+"""Heads of a list of pending jobs only."""
+RIGHT = {"job", "nodes", "duration", "walltime"}
+MAX_REASON = 14
+"""Maximum length of a reason beside the starts of other jobs."""
 COLOURS = {
-    "running": "green", "failed": "red", "timeout": "red", "out_of_memory": "red",
-    "node_fail": "red",
+    "running": "green", "pending": "yellow", "failed": "red", "timeout": "red",
+    "out_of_memory": "red", "node_fail": "red",
 }  # fmt: skip
 _UNKNOWN = {*METRIC_COLUMNS, "energy", "cpu", "memory", "gpu", "findings"}
 """Columns of the index that need a report, which a list has not."""
@@ -32,21 +39,23 @@ _UNKNOWN = {*METRIC_COLUMNS, "energy", "cpu", "memory", "gpu", "findings"}
 
 def write_table(rows: Iterable[Row]) -> None:
     """Print a table; long names are cut so that it fits the screen."""
-    shown = [{column: _cell(column, row) for column in HEADS} for row in rows]
-    if not shown:
+    jobs = list(rows)
+    if not jobs:
         return
+    heads = HEADS if any(row["start"] for row in jobs) else QUEUE_HEADS
+    shown = [{column: _cell(column, row) for column in heads} for row in jobs]
     widths = {
         column: max(len(head), *(len(row[column]) for row in shown))
-        for column, head in HEADS.items()
+        for column, head in heads.items()
     }
     excess = sum(widths.values()) + 2 * (len(widths) - 1) - (terminal_width() or WIDTH)
-    for column in ("name", "partition", "user"):
+    for column in [each for each in ("reason", "name", "partition", "user") if each in heads]:
         cut = max(0, min(excess, widths[column] - MIN_NAME))
         widths[column] -= cut
         excess -= cut
-    print(paint(_line(HEADS, widths), "bold"))
+    print(paint(_line(heads, widths), "bold"))
     for row in shown:
-        print(_coloured(_line(row, widths), row["state"]))
+        print(_coloured(_line(row, widths), row.get("state", "")))
 
 
 def _line(row: Mapping[str, str], widths: Mapping[str, int]) -> str:
@@ -70,9 +79,16 @@ def _cut(text: str, width: int) -> str:
 
 def _cell(column: str, row: Row) -> str:
     value = row[column]
-    if column == "start":
-        return short_time(value)
-    return format_elapsed(value) if column == "duration" else printable(str(value))
+    match column:
+        case "start" if not value:  # pending: as squeue, why
+            return f"({_cut(printable(row['reason']), MAX_REASON)})" if row["reason"] else ""
+        case "start" | "submit":
+            return short_time(value) if value else ""
+        case "duration" | "walltime":
+            return format_elapsed(value) if value else ""
+        case "job" if row["tasks"]:
+            return f"{value} ({row['tasks']})"
+    return printable(str(value))
 
 
 def short_time(seconds: float) -> str:
@@ -96,9 +112,12 @@ def write_csv(rows: Iterable[Row]) -> None:
 
 
 def known(row: Row) -> Row:
-    """Return the columns that do not need a report; the stop of a job that runs is None."""
+    """Return the columns that do not need a report.
+
+    The stop of a job that runs is None, as is the start of a pending one.
+    """
     found = {name: value for name, value in row.items() if name not in _UNKNOWN}
-    return found | {"stop": row["stop"] or None}
+    return found | {"start": row["start"] or None, "stop": row["stop"] or None}
 
 
 WRITERS = {"table": write_table, "json": write_json, "csv": write_csv}

@@ -12,7 +12,6 @@ from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import ValueType
-from ccpipe.jobs import Job
 from ccpipe.live.jobs import LiveJobs
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import Progress, plural
@@ -22,8 +21,8 @@ MAX_JOBS = 100_000
 READ_SECONDS = 300.0
 
 
-async def stored_jobs(site: Site, *, briefly: bool = False) -> list[Job]:
-    """Return all jobs of which the cluster's stream has the start.
+async def stored_jobs(site: Site, *, briefly: bool = False) -> LiveJobs:
+    """Return all jobs of which the cluster's stream has the start, and those that wait.
 
     `briefly` waits for the broker for one second only. Raises UnavailableError or DeniedError.
     """
@@ -50,7 +49,8 @@ async def stored_jobs(site: Site, *, briefly: bool = False) -> list[Job]:
             ) from None
         finally:
             reader.progress.clear()
-    return list(reader.jobs.jobs.values())
+    reader.jobs.expire(time.time())
+    return reader.jobs
 
 
 class _EventReader:

@@ -5,7 +5,7 @@ from datetime import datetime
 from time import time
 
 from ccpipe.cli.console.output import fold, print_json, table
-from ccpipe.cli.jobs.listing import Row, known
+from ccpipe.cli.jobs.listing import Row, known, short_time
 from ccpipe.errors import DataError
 from ccpipe.formats.nodelist import compress
 from ccpipe.formats.units import parse_unit
@@ -34,6 +34,28 @@ def write_report(job: Job, report: UsageReport | None) -> None:
             print("  - " + "\n    ".join(lines))
     if report and report.metrics:
         _write_metrics(report)
+
+
+def write_pending(row: Row, output: str) -> None:
+    """Print what a job requests and why it waits, as a table or as JSON."""
+    if output == "json":
+        print_json(known(row))
+        return
+    tasks = f": {plural(row['tasks'], 'task')} of an array" if row["tasks"] else ""
+    print(paint(printable(f"Job {row['job']} on {row['cluster']}: pending{tasks}"), "bold"))
+    amounts = ((row["nodes"], "node"), (row["hwthreads"], "hardware thread"))
+    facts = {
+        "name": row["name"],
+        "user": row["user"] + (f", project {row['project']}" if row["project"] else ""),
+        "partition": row["partition"],
+        "requested": ", ".join(plural(amount, word) for amount, word in amounts if amount),
+        "limit": format_elapsed(row["walltime"]) if row["walltime"] else "",
+        "submitted": short_time(row["submit"]) if row["submit"] else "",
+        "reason": row["reason"],
+    }
+    for name, text in facts.items():
+        if text:
+            print(f"  {name:<{INDENT}}{printable(text)}")
 
 
 def _facts(job: Job) -> Iterator[tuple[str, str]]:

@@ -22,7 +22,7 @@ from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.history.interfaces import MetricStatistics
 from ccpipe.history.report import report
 from ccpipe.jobs import Job, JobNode, message
-from ccpipe.message import metric
+from ccpipe.message import Message, event, metric
 from ccpipe.sinks.parquet import ParquetSink
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import Ended, ccpipe, finished, on_terminal
@@ -104,6 +104,61 @@ async def test_jobs_writes_json_and_csv(stored: Site) -> None:
     done = await run(stored, "-u", "anna", "-r", "-o", "csv")
     [running] = csv.DictReader(io.StringIO(done.out))
     assert (running["job"], running["name"], running["stop"]) == ("1", "cfd", "")
+
+
+def queued(**payload: Any) -> Message:
+    text = json.dumps({"cluster": "fox.test", "user": "anna", **payload})
+    return event("jobpending", "jobpending", text, time=NOW * SECOND, tags={"cluster": "fox.test"})
+
+
+@pytest.fixture
+async def waiting(stored: Site) -> Site:
+    """The same site with two jobs and an array that wait, one of which was cancelled since."""
+    jobs = [
+        {"jobId": 8, "jobName": "cfd", "partition": "main", "numNodes": 4, "walltime": 7200,
+         "submitTime": NOW - 60, "reason": "ReqNodeNotAvail, UnavailableNodes:n[1-400]"},
+        {"jobId": 9, "arrayTasks": 20, "reason": "Priority"},
+        {"jobId": 10},
+    ]  # fmt: skip
+    async with NatsSink(site=stored, telemetry=Telemetry()) as sink:
+        await sink.write(to_lines([queued(pending=jobs)]))
+        await sink.write(to_lines([queued(left=[{"jobId": 10, "jobState": "cancelled"}])]))
+    return stored
+
+
+async def test_jobs_lists_pending_jobs_after_running_ones(waiting: Site) -> None:
+    """With the reason in place of the start."""
+    assert await numbers(waiting, "-u", "anna") == [1, 9, 8, 5, 3]
+    assert await numbers(waiting, "-u", "anna", "--running") == [1]
+    assert await numbers(waiting, "-u", "bo", "--state", "pending") == []
+    done = await run(waiting, "--user", "anna")
+    assert "9 (20)" in done.out
+    assert "(Priority)" in done.out
+    assert "(ReqNodeNotAva…)" in done.out
+
+
+async def test_jobs_lists_what_pending_jobs_request(waiting: Site) -> None:
+    done = await run(waiting, "--all", "--state", "pending", "--sort", "job")
+    head, array, plain = done.out.splitlines()
+    assert head.split() == [
+        "JOB", "USER", "PARTITION", "NAME", "NODES", "LIMIT", "SUBMITTED", "REASON",
+    ]  # fmt: skip
+    assert array.split()[-1] == "Priority"
+    assert plain.split()[:6] == ["8", "anna", "main", "cfd", "4", "2:00:00"]
+    assert max(map(len, done.out.splitlines())) <= 80
+    done = await run(waiting, "-a", "--state", "pending", "-o", "json")
+    rows = {row["job"]: row for row in map(json.loads, done.out.splitlines())}
+    assert (rows[8]["start"], rows[8]["submit"], rows[9]["tasks"]) == (None, NOW - 60, 20)
+
+
+async def test_jobs_shows_one_pending_job(waiting: Site) -> None:
+    done = await run(waiting, "8")
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[0] == "Job 8 on fox.test: pending"
+    assert "  requested  4 nodes\n" in done.out
+    assert "  limit      2:00:00\n" in done.out
+    assert "  reason     ReqNodeNotAvail, UnavailableNodes:n[1-400]\n" in done.out
+    assert json.loads((await run(waiting, "9", "-o", "json")).out)["reason"] == "Priority"
 
 
 async def test_jobs_without_a_job_says_how_to_find_some(stored: Site) -> None:

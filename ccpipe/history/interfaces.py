@@ -14,6 +14,9 @@ Column: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 MAX_POINTS = 400
 """Default number of intervals that a time range is divided into, at most."""
 
+MAX_SUM_POINTS = 100
+"""Default number of times of sums over all nodes, at most."""
+
 LONGEST_JOB = 8 * 86400
 """Seconds before and after a time in which the start and the stop of a job of that time are read;
 of a job that runs for longer, either may be missing."""
@@ -91,6 +94,46 @@ class MetricStatistics:
     """Whether only the hardware threads or accelerators of the query are in it."""
 
 
+@dataclass(frozen=True)
+class NodeSum:
+    """What to add up over nodes: their values of some metrics, which can be added."""
+
+    metrics: Sequence[str]
+    whole: str = ""
+    """A metric that includes all others: of nodes that send it, it counts alone."""
+
+    @property
+    def names(self) -> list[str]:
+        return [self.whole, *self.metrics] if self.whole else list(self.metrics)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumQuery:
+    """Sums over all nodes of a cluster, from `start` until before `stop`.
+
+    Times are seconds since the epoch.
+    """
+
+    cluster: str | None
+    """All clusters if None."""
+    start: float
+    stop: float
+    sums: Sequence[NodeSum]
+    max_points: int = MAX_SUM_POINTS
+
+
+@dataclass(frozen=True)
+class SumCurves:
+    """A curve for each sum of a query, with common times."""
+
+    times: Column
+    """Starts of intervals, all `step` apart, from the query's start rounded down to a `step`."""
+    step: float
+    """Seconds; at least twice the interval at which the metrics were measured."""
+    values: Sequence[Column]
+    """NaN where no node has a value."""
+
+
 class History(Protocol):
     """A store that can be queried.
 
@@ -108,6 +151,15 @@ class History(Protocol):
 
     async def statistics(self, query: MetricQuery) -> Sequence[MetricStatistics]:
         """Return the statistics of a query from the stored values themselves."""
+
+    async def sums(self, query: SumQuery) -> SumCurves:
+        """Return sums over nodes, added up by the store with one query for each.
+
+        A value is the sum of the nodes' means of a step, or of its first two measuring intervals if
+        it has more than four, so that the cost is bounded for any time. A node without a value in
+        these is left out; one missing sample leaves out none. The time ends where values may still
+        be on their way to the store.
+        """
 
     async def jobs(self, cluster: str, start: float, stop: float) -> Sequence[Job]:
         """Return the runs of jobs that overlap a time, as their events describe them.

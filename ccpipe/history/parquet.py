@@ -36,8 +36,21 @@ from ccpipe.history.interfaces import (
     MetricCurves,
     MetricQuery,
     MetricStatistics,
+    SumCurves,
+    SumQuery,
 )
 from ccpipe.history.job_events import DAY, JoinedJobs, overlapping
+from ccpipe.history.sums import (
+    COUNTED_SECONDS,
+    LEVELS,
+    SLOW_SERIES,
+    TOTALS,
+    SumWindows,
+    measured_interval,
+    sum_windows,
+    summed,
+    summed_metrics,
+)
 from ccpipe.jobs import Job, RunKey
 from ccpipe.process.background import background, end_tasks
 
@@ -80,6 +93,18 @@ class ParquetHistory:
     async def statistics(self, query: MetricQuery) -> Sequence[MetricStatistics]:
         check_query(query, has_lines=False)
         return await self._run(partial(self._statistics, query))
+
+    async def sums(self, query: SumQuery) -> SumCurves:
+        summed_metrics(query)
+        files = await self._run(partial(self._summed_files, query))
+
+        async def count(names: Sequence[str], start: float, stop: float) -> dict[str, float]:
+            given = {"names": names, "start": start, "stop": stop}
+            return await self._run(partial(_sample_counts, _of_time(files, start, stop), given))
+
+        windows = sum_windows(query, await measured_interval(query, count))
+        rows = await self._run(partial(_totals, files, query, windows))
+        return summed(query, windows, rows)
 
     async def jobs(self, cluster: str, start: float, stop: float) -> Sequence[Job]:
         check_time(start, stop)
@@ -203,34 +228,82 @@ class ParquetHistory:
         return events.jobs().get(key)
 
     def _existing(
-        self, connection: Connection, cluster: str, start: float, stop: float
+        self, connection: Connection, cluster: str | None, start: float, stop: float
     ) -> list[str]:
         return without_replaced(connection, set(self.files(cluster, start, stop)))
 
-    def files(self, cluster: str, start: float, stop: float) -> Iterator[str]:
-        """Yield the files that may have rows of a time, by directory and name."""
+    def _summed_files(self, query: SumQuery, connection: Connection) -> list[str]:
+        start = query.start - max(COUNTED_SECONDS)
+        return self._existing(connection, query.cluster, max(0.0, start), query.stop)
+
+    def files(self, cluster: str | None, start: float, stop: float) -> Iterator[str]:
+        """Yield the files that may have rows of a time, by directory and name.
+
+        They are of all clusters if `cluster` is None.
+        """
         day = datetime.fromtimestamp(start, UTC).date()
         last = datetime.fromtimestamp(max(start, min(stop, time.time() + DAY)), UTC).date()
-        oldest = datetime.fromtimestamp(max(0.0, start - LATE_SECONDS), UTC)
-        earliest = oldest.strftime("%Y%m%dT%H%M%S")
         count = 0
         while day <= last:
-            for path in sorted(self._of_day(cluster, day)):
-                written = re.match(r"[0-9]{8}T[0-9]{6}", path.name)
-                if written and written[0] < earliest:
-                    continue
+            paths = [str(path) for path in sorted(self._of_day(cluster, day))]
+            for path in _of_time(paths, start, stop):
                 count += 1
                 if count > MAX_FILES:
                     raise UsageError(f"more than {MAX_FILES} files; select a shorter time")
-                yield str(path)
+                yield path
             day += timedelta(days=1)
 
-    def _of_day(self, cluster: str, day: date) -> list[Path]:
+    def _of_day(self, cluster: str | None, day: date) -> list[Path]:
+        if cluster is None:
+            return list(self.directory.glob(f"cluster=*/date={day}/*.parquet"))
         name = quote(cluster, safe="") or "__HIVE_DEFAULT_PARTITION__"
         if name in (".", ".."):
             return []
         directory = self.directory / f"cluster={name}" / f"date={day}"
         return list(directory.glob("*.parquet"))
+
+
+def _of_time(files: Sequence[str], start: float, stop: float) -> list[str]:
+    """Return the files that may have rows of a time."""
+    days = [datetime.fromtimestamp(max(0.0, at), UTC).date() for at in (start, stop)]
+    oldest = datetime.fromtimestamp(max(0.0, start - LATE_SECONDS), UTC)
+    earliest = oldest.strftime("%Y%m%dT%H%M%S")
+    found = []
+    for path in files:
+        *_, day, name = path.split("/")
+        written = re.match(r"[0-9]{8}T[0-9]{6}", name)
+        is_early = written is not None and written[0] < earliest
+        if not is_early and str(days[0]) <= day.removeprefix("date=") <= str(days[1]):
+            found.append(path)
+    return found
+
+
+def _sample_counts(
+    files: Sequence[str], given: Mapping[str, Any], connection: Connection
+) -> dict[str, float]:
+    """Return how many samples nearly all series of each metric have in a time."""
+    if not files:
+        return {}
+    parameters = {"files": files, "share": SLOW_SERIES, **given}
+    return dict(connection.execute(SAMPLE_COUNTS, parameters).fetchall())
+
+
+def _totals(
+    files: Sequence[str], query: SumQuery, windows: SumWindows, connection: Connection
+) -> list[tuple[int, int, float, float]]:
+    connection.execute("SET parquet_metadata_cache = true")  # a file is opened for many windows
+    names, numbers, wholes = map(list, zip(*summed_metrics(query), strict=True))
+    given = {
+        "names": names, "numbers": numbers, "wholes": wholes, "levels": list(LEVELS),
+        "begin": windows.begin * 10**6, "step": windows.step * 10**6,
+        "width": windows.width * 10**6,
+    }  # fmt: skip
+    found = []
+    for start, stop in windows.spans():
+        if of_span := _of_time(files, start, stop):
+            parameters = {"files": of_span, "start": start, "stop": stop, **given}
+            found += connection.execute(SUMS, parameters).fetchall()
+    return found
 
 
 async def _interrupt(connection: Connection, is_late: threading.Event) -> None:
@@ -315,3 +388,32 @@ EVENTS = """
     WHERE time >= to_timestamp($start) AND time < to_timestamp($stop)
         AND field = 'event' AND name = 'job' AND contains(text, $text)
 """
+
+SAMPLE_COUNTS = """
+    SELECT name, quantile_cont(n, $share)
+    FROM (
+        SELECT name, count(*) AS n FROM read_parquet($files, hive_partitioning = true)
+        WHERE time >= to_timestamp($start) AND time < to_timestamp($stop)
+            AND list_contains($names, name) AND field = 'value'
+        GROUP BY name, cluster, hostname, type, type_id, stype, stype_id
+    ) GROUP BY name
+"""
+
+SUMS = TOTALS.format(
+    means="""
+        SELECT $numbers[metric] AS number, bucket, node, metric, $wholes[metric] AS is_whole,
+               level, mean, latest
+        FROM (
+            SELECT (epoch_us(time) - $begin) // $step AS bucket, cluster || '/' || hostname AS node,
+                   list_position($names, name) AS metric,
+                   list_position($levels, coalesce(type, 'node')) AS level, type_id,
+                   avg(value) AS mean, epoch_us(max(time)) / 1e6 AS latest
+            FROM read_parquet($files, hive_partitioning = true, hive_types = {'cluster': VARCHAR})
+            WHERE time >= to_timestamp($start) AND time < to_timestamp($stop)
+                AND (epoch_us(time) - $begin) % $step < $width
+                AND list_contains($names, name) AND field = 'value' AND hostname IS NOT NULL
+                AND stype IS NULL AND list_contains($levels, coalesce(type, 'node'))
+            GROUP BY ALL
+        )
+    """
+)

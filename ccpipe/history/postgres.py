@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from ccpipe.config import read_secret
@@ -25,8 +25,24 @@ from ccpipe.history.grid import (
     wider_query,
     with_intervals,
 )
-from ccpipe.history.interfaces import LONGEST_JOB, MetricCurves, MetricQuery, MetricStatistics
+from ccpipe.history.interfaces import (
+    LONGEST_JOB,
+    MetricCurves,
+    MetricQuery,
+    MetricStatistics,
+    SumCurves,
+    SumQuery,
+)
 from ccpipe.history.job_events import JoinedJobs, overlapping
+from ccpipe.history.sums import (
+    LEVELS,
+    SLOW_SERIES,
+    TOTALS,
+    measured_interval,
+    sum_windows,
+    summed,
+    summed_metrics,
+)
 from ccpipe.jobs import Job, RunKey
 
 try:
@@ -92,6 +108,29 @@ class PostgresHistory:
             row = MetricStatistics(group.hostname, group.metric, group.part, *numbers)
             found.append((group.level, row))
         return statistics_of(query, found)
+
+    async def sums(self, query: SumQuery) -> SumCurves:
+        metrics = summed_metrics(query)
+        names = [metric.name for metric in metrics]
+        async with self._transaction() as connection:
+
+            async def count(names: Sequence[str], start: float, stop: float) -> dict[str, float]:
+                given = names, list(LEVELS), query.cluster, SLOW_SERIES, _time(start), _time(stop)
+                return dict(await connection.fetch(SAMPLE_COUNTS, *given))
+
+            series = await connection.fetch(SUMMED_SERIES, names, list(LEVELS), query.cluster)
+            windows = sum_windows(query, await measured_interval(query, count))
+            ids = [row["id"] for row in series]
+            places = [names.index(row["name"]) for row in series]
+            wanted = (
+                ids, [row["node"] for row in series], places, [row["level"] for row in series],
+                [metrics[place].number for place in places],
+                [metrics[place].is_whole for place in places],
+            )  # fmt: skip
+            starts = [_time(at) for at in windows.times.tolist()]
+            width = timedelta(seconds=windows.width)
+            rows = await connection.fetch(SUMS, *wanted, starts, width)
+        return summed(query, windows, rows)
 
     async def _series(self, connection: Any, query: MetricQuery) -> list[StoredSeries]:
         groups, wanted = await self._groups(connection, query)
@@ -263,3 +302,38 @@ EVENTS = """
     WHERE name = 'job' AND field = 'event' AND coalesce(cluster, '') = $1
         AND strpos(text, $2) > 0 AND time >= $3 AND time < $4
 """
+
+SUMMED_SERIES = """
+    SELECT id, name, dense_rank() OVER (ORDER BY cluster, hostname)::int AS node,
+           array_position($2::text[], coalesce(type, 'node')) AS level
+    FROM series
+    WHERE field = 'value' AND name = ANY($1::text[]) AND hostname IS NOT NULL
+        AND coalesce(stype, '') = '' AND coalesce(type, 'node') = ANY($2::text[])
+        AND ($3::text IS NULL OR coalesce(cluster, '') = $3)
+"""
+
+SAMPLE_COUNTS = f"""
+    SELECT name, percentile_cont($4::float8) WITHIN GROUP (ORDER BY n)
+    FROM (
+        SELECT name, count(*) AS n FROM samples JOIN ({SUMMED_SERIES}) AS summed ON id = series
+        WHERE time >= $5 AND time < $6 GROUP BY name, series
+    ) AS counts GROUP BY name
+"""  # noqa: S608 - a constant
+
+# Each window is looked up by its time, for which `samples` has partitions and an index.
+SUMS = TOTALS.format(
+    means="""
+        SELECT number, bucket::int - 1 AS bucket, node, metric, is_whole, level, mean, latest
+        FROM unnest($7::timestamptz[]) WITH ORDINALITY AS windows (start, bucket)
+        CROSS JOIN LATERAL (
+            SELECT series, avg(value) AS mean,
+                   extract(epoch FROM max(time))::float8 AS latest
+            FROM samples
+            WHERE time >= start AND time < start + $8::interval AND value IS NOT NULL
+                AND series = ANY($1::int[])
+            GROUP BY series
+        ) AS series_means
+        JOIN unnest($1::int[], $2::int[], $3::int[], $4::int[], $5::int[], $6::bool[])
+            AS wanted (id, node, metric, level, number, is_whole) ON id = series
+    """
+)

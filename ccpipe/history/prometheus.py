@@ -28,8 +28,25 @@ from ccpipe.history.grid import (
     curves_of,
     statistics_of,
 )
-from ccpipe.history.interfaces import Column, MetricCurves, MetricQuery, MetricStatistics
+from ccpipe.history.interfaces import (
+    Column,
+    MetricCurves,
+    MetricQuery,
+    MetricStatistics,
+    NodeSum,
+    SumCurves,
+    SumQuery,
+)
 from ccpipe.history.promql import PromqlClient, PromqlSeries, quoted
+from ccpipe.history.sums import (
+    LEVELS,
+    SLOW_SERIES,
+    SumWindows,
+    measured_interval,
+    sum_windows,
+    summed,
+    summed_metrics,
+)
 from ccpipe.jobs import RunKey
 
 INTERVAL_SECONDS = (300, 3600, 21600)
@@ -97,6 +114,45 @@ class PrometheusHistory:
                 for name, values in means
             ]
         return curves_of(query, step, found)
+
+    async def sums(self, query: SumQuery) -> SumCurves:
+        summed_metrics(query)
+        cluster = "" if query.cluster is None else f"cluster={quoted(query.cluster)},"
+        async with _in_time(self.client.shown):
+
+            async def count(names: Sequence[str], start: float, stop: float) -> dict[str, float]:
+                window = await self.client.window(round((stop - start) * 1000))
+                answers = await asyncio.gather(*[
+                    self.client.at(
+                        f"quantile({SLOW_SERIES}, "
+                        f'count_over_time({name}{{{cluster}hostname!=""}}{window}))',
+                        round(stop * 1000) - 1,
+                    )
+                    for name in names
+                ])  # fmt: skip
+                found = zip(names, answers, strict=True)
+                return {name: float(series[0].values[0]) for name, series in found if series}
+
+            windows = sum_windows(query, await measured_interval(query, count))
+            read = [self._total(each, cluster, windows) for each in query.sums]
+            found = await asyncio.gather(*read) if windows.count else []
+        rows = [(number, *row) for number, of_sum in enumerate(found) for row in of_sum]
+        return summed(query, windows, rows)
+
+    async def _total(
+        self, of: NodeSum, cluster: str, windows: SumWindows
+    ) -> list[tuple[int, float, float]]:
+        """Return number and sum of each window, and NaN: samples arrive as they are measured."""
+        width, step = windows.width * 1000, windows.step * 1000
+        window = await self.client.window(width)
+        first = windows.begin * 1000 + width - 1
+        last = first + (windows.count - 1) * step
+        answer = await self.client.over(_sum_text(of, cluster, window), first, last, step)
+        return [
+            (round((at - first) / step), float(value), math.nan)
+            for series in answer
+            for at, value in zip(series.times, series.values, strict=True)
+        ]
 
     async def statistics(self, query: MetricQuery) -> Sequence[MetricStatistics]:
         check_query(query, has_lines=False)
@@ -257,6 +313,33 @@ class _Sums:
     def statistics(self, host: str, metric: str, part: str) -> MetricStatistics:
         mean = self.sum / self.count
         return MetricStatistics(host, metric, part, self.count, self.minimum, mean, self.maximum)
+
+
+def _sum_text(of: NodeSum, cluster: str, window: str) -> str:
+    """Return the query for a sum over nodes; a node's value is that of its first level."""
+    nodes = "cluster, hostname"
+
+    def of_node(metric: str) -> str:
+        levels = [
+            f"sum by ({nodes}) (avg_over_time("
+            f'{metric}{{{cluster}hostname!="",type={_type_matcher(kind)},stype=""}}{window}))'
+            for kind in LEVELS
+        ]
+        return f" or on ({nodes}) ".join(levels)
+
+    # The label keeps the metrics apart, whose names are lost.
+    metrics = " or ".join(
+        f'label_replace({of_node(metric)}, "metric", {quoted(metric)}, "", "")'
+        for metric in of.metrics
+    )
+    values = f"sum by ({nodes}) ({metrics})"
+    if of.whole:
+        values = f"({of_node(of.whole)}) or on ({nodes}) {values}"
+    return f"sum({values})"
+
+
+def _type_matcher(kind: str) -> str:
+    return '~"node|"' if kind == "node" else quoted(kind)
 
 
 @contextlib.asynccontextmanager

@@ -13,7 +13,14 @@ import pytest
 from ccpipe.errors import UnavailableError, UsageError
 from ccpipe.history import indexing
 from ccpipe.history.indexing import JobIndexer
-from ccpipe.history.interfaces import History, MetricCurves, MetricQuery, MetricStatistics
+from ccpipe.history.interfaces import (
+    History,
+    MetricCurves,
+    MetricQuery,
+    MetricStatistics,
+    SumCurves,
+    SumQuery,
+)
 from ccpipe.history.job_search import JobSearch
 from ccpipe.jobs import Job, JobNode, RunKey
 from ccpipe.jobs.pending import PendingJob
@@ -59,6 +66,9 @@ class Store:
         return [MetricStatistics(name, "cpu_power", "", 9, 1, 100, 200) for name in query.nodes]
 
     async def curves(self, query: MetricQuery) -> MetricCurves:
+        raise NotImplementedError
+
+    async def sums(self, query: SumQuery) -> SumCurves:
         raise NotImplementedError
 
     async def close(self) -> None:

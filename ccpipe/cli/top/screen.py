@@ -257,6 +257,7 @@ class Top(App[None]):
             about,
             plural(len(state.nodes.nodes), "node"),
             plural(len(state.jobs.running), "job"),
+            *([f"{waiting} waiting"] if (waiting := state.jobs.pending.counts().total()) else []),
             f"{lines:.0f} lines/s",
         ]
         if not self.feed.bus.is_connected:

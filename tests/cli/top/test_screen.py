@@ -61,6 +61,12 @@ async def failure(app: Top) -> Exception | None:
     return app.failure
 
 
+WAITING = (
+    b"jobpending,cluster=fritz,function=jobpending "
+    b'event="{\\"cluster\\":\\"fritz\\",\\"pending\\":[{\\"jobId\\":8,\\"arrayTasks\\":20}]}"\n'
+)
+
+
 async def publish(client: Client) -> None:
     nodes = [{"hostname": "e1"}, {"hostname": "e2"}]
     start = job_event("start_job", user="ann", resources=nodes, startTime=900)
@@ -68,6 +74,7 @@ async def publish(client: Client) -> None:
     while True:
         await client.publish("fritz.metrics", NODE + other)
         await client.publish("fritz.events.job", start)
+        await client.publish("fritz.events.jobpending", WAITING)
         await client.publish("fritz.dead", b"x", headers={"Ccpipe-Reason": "no [bold]good"})
         await asyncio.sleep(0.1)
 
@@ -96,7 +103,7 @@ async def test_screen_switches_tables_by_keys(nats_server: NatsServer) -> None:
             await shows(pilot, app, "no [bold]good")
             await pilot.press("2", "s", "r")
             assert (app.sort["nodes"], app.reverse) == (4, True)
-            assert "4 nodes" in app.status()
+            assert "4 nodes  1 job  20 waiting" in app.status()
             await pilot.press("q")
     finally:
         publishing.cancel()

@@ -21,7 +21,9 @@ from ccpipe.formats.sonar.types.sample import (
 )
 from ccpipe.jobs import Job
 from ccpipe.jobs.events import message
+from ccpipe.jobs.pending import QueueReports
 from ccpipe.message import Kind, Message, event
+from ccpipe.pipeline.state import StateStore
 from ccpipe.simulate.jobs import SECOND, JobChange, Scheduler
 from ccpipe.simulate.kinds import IDLE, NODE_MEMORY, JobKind
 from ccpipe.simulate.series import (
@@ -137,6 +139,7 @@ class SimulatedCluster:
         self._samples = 0
         self._late: dict[int, list[Payload]] = {}
         """Delayed payloads, by the sample with which they are sent."""
+        self._queue = QueueReports(subjects.cluster, StateStore())
         self._jobs_before = [JobChange("start_job", job) for job in self.jobs.running()]
 
     def sample(self) -> Iterator[Payload]:
@@ -146,6 +149,7 @@ class SimulatedCluster:
         for change in [*self._jobs_before, *self.jobs.advance(now)]:
             yield self._event(message(change.function, change.job))
         self._jobs_before = []
+        yield from self._queue_changes(now)
         yield from self._node_changes()
         if number == 0 or now % STATES_INTERVAL < self.shape.interval:
             yield from self._node_states(now)
@@ -158,10 +162,18 @@ class SimulatedCluster:
             yield from self._sonar(now)
 
     def end(self) -> Iterator[Payload]:
-        """Yield the stops of the jobs that run at ``time``, if their starts were yielded."""
+        """Yield the stops of the jobs that run at ``time``, and the end of the queue.
+
+        There are none before the starts were yielded.
+        """
         if not self._jobs_before:
             for change in self.jobs.cancel_all(self.time):
                 yield self._event(message(change.function, change.job))
+            yield from map(self._event, self._queue.update((), self.time, state_of=_cancelled))
+
+    def _queue_changes(self, now: int) -> Iterator[Payload]:
+        queue = self._queue.update(self.jobs.queue(), now, state_of=self.jobs.state_of)
+        yield from map(self._event, queue)
 
     def _metrics(self, index: int, number: int, stamp: bytes) -> Payload:
         kind, job = self.jobs.kind_of[index], self.jobs.job_of[index]
@@ -238,6 +250,10 @@ class SimulatedCluster:
                 self.shape.parts, self._places[index],
             )  # fmt: skip
             yield Payload(self._subject("sonar", name, "sample"), body, 0)
+
+
+def _cancelled(_: int) -> str:
+    return "cancelled"
 
 
 def _prefix(each: SimulatedSeries, cluster: str) -> bytes:

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from ccpipe.jobs import Job, JobNode
+from ccpipe.jobs.pending import PendingJob
 from ccpipe.simulate.kinds import (
     CPU_KINDS,
     FULL_MEMORY,
@@ -194,6 +195,29 @@ class Scheduler:
             while any(self._place(each, now, changes) for each in self._partitions):
                 pass
             yield from changes
+
+    def queue(self) -> Iterator[PendingJob]:
+        """Yield the jobs that wait: the first of each partition for nodes, others for it."""
+        for partition in self._partitions:
+            for place, request in enumerate(partition.waiting):
+                job = request.job
+                yield PendingJob(
+                    cluster=job.cluster,
+                    id=job.id,
+                    user=job.user,
+                    name=job.name,
+                    project=job.project,
+                    partition=job.partition,
+                    submit=job.submit // SECOND,
+                    nodes=request.nodes,
+                    hwthreads=job.hwthreads,
+                    walltime=job.walltime,
+                    reason="Priority" if place else "Resources",
+                )
+
+    def state_of(self, number: int) -> str:
+        """Return ``running`` if a job runs."""
+        return "running" if number in self._running else ""
 
     def running(self) -> list[Job]:
         return [each.job for each in self._running.values()]

@@ -17,6 +17,7 @@ from ccpipe.formats.lineprotocol import decode
 from ccpipe.formats.sonar import SampleAttributes, SampleData, SampleEnvelope
 from ccpipe.formats.sonar import decode as decode_envelopes
 from ccpipe.jobs import Job, RunKey
+from ccpipe.jobs.pending import PendingEvent
 from ccpipe.node.sampling.collector import Metric
 from ccpipe.simulate import Payload, SimulatedCluster, SimulationOptions
 from ccpipe.simulate.cluster import PROCESSES, sample_envelope
@@ -124,6 +125,21 @@ def test_starts_list_resources_and_every_job_stops() -> None:
         assert job.user
         assert 0 < job.submitTime <= job.startTime < stops[job.jobId].stopTime
         assert job.walltime > 0
+
+
+def test_jobs_wait_in_queue_until_they_start() -> None:
+    """Every job that leaves it runs, or is cancelled when the cluster ends."""
+    made = cluster(SimulationOptions(nodes=10, metrics=1))
+    payloads = [*samples(made, 1500), *made.end()]
+    queued = list(events(payloads, "jobpending", PendingEvent))
+    reported = {job.id: job for each in queued for job in each.pending}
+    left = {job.id: job.state for each in queued for job in each.left}
+    assert reported.keys() == left.keys()
+    assert {job.reason for job in reported.values()} == {"Resources", "Priority"}
+    assert all(job.nodes and job.walltime and job.submit for job in reported.values())
+    starts = {each.jobId for each in events(payloads, "start_job", StartJob)}
+    assert {id_ for id_, state in left.items() if state == "running"} <= starts
+    assert len(reported.keys() & starts) > 3
 
 
 def test_later_cluster_has_other_job_ids() -> None:

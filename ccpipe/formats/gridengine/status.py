@@ -1,4 +1,4 @@
-"""Running jobs and hosts: ``qstat -xml``, ``qstat -g t -xml`` and ``qhost -j -q -xml``.
+"""Jobs and hosts: ``qstat -xml``, ``qstat -g t -xml`` and ``qhost -j -q -xml``.
 
 For cells without ``job_log``, and for the hosts of running parallel jobs, which have no other
 source.
@@ -43,6 +43,44 @@ def read_shares(payload: bytes, *, zone: tzinfo | None = None) -> list[Share]:
     if tree.tag == "qhost":
         return _of_qhost(tree)
     raise DataError(f"the root is <{tree.tag:.40}>, neither <job_info> nor <qhost>")
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """A pending job, or some tasks of an array that are pending in the same state."""
+
+    job_number: int
+    name: str = ""
+    owner: str = ""
+    state: str = ""
+    """Letters as in qstat(1): ``qw``, ``hqw``, ``Eqw``."""
+    submission_time: int | None = None
+    """Nanoseconds since the epoch."""
+    slots: int = 1
+    tasks: str = ""
+    """Such as ``3-9:2``; empty if it is not an array."""
+
+
+def read_waiting(payload: bytes, *, zone: tzinfo | None = None) -> list[Waiting] | None:
+    """Read pending jobs from ``qstat -xml``; None of qhost, which does not list them.
+
+    Times are in `zone`, by default this machine's. Raises DataError if it is not XML.
+    """
+    tree = parse_xml(payload)
+    if tree.tag != "job_info":
+        return None
+    return [
+        Waiting(
+            job_number=_number(job, "JB_job_number"),
+            name=job.findtext("JB_name") or "",
+            owner=job.findtext("JB_owner") or "",
+            state=job.findtext("state") or "",
+            submission_time=_timestamp(job.findtext("JB_submission_time"), zone),
+            slots=_number(job, "slots"),
+            tasks=job.findtext("tasks") or "",
+        )
+        for job in tree.iter("job_list")
+        if job.get("state") == "pending"
+    ]
 
 
 def _of_qstat(tree: ET.Element, zone: tzinfo | None) -> list[Share]:

@@ -15,8 +15,9 @@ from ccpipe.formats.gridengine import Accounting, Outcome, encode_jsonl
 from ccpipe.formats.gridengine.jsonl import parse_jsonl
 from ccpipe.formats.gridengine.record import Origin, clean
 from ccpipe.formats.gridengine.reporting import JobLog
-from ccpipe.formats.gridengine.status import Share
+from ccpipe.formats.gridengine.status import Share, Waiting
 from ccpipe.jobs import RUNNING, Job, JobNode, JobUsage
+from ccpipe.jobs.pending import MAX_TEXT, PendingJob, count_tasks
 from ccpipe.message import Message, event, metric
 
 SECOND = 10**9
@@ -137,6 +138,32 @@ def _running(shares: list[Share], cluster: str) -> Job:
         nodes=tuple(map(JobNode, dict.fromkeys(share.hostname for share in shares))),
         hwthreads=sum(share.slots for share in slaves or shares),
     )
+
+
+_REASONS = {"E": "error", "h": "hold", "R": "restarted", "d": "deletion"}
+"""Words of qstat(1) for the letters of a state that tell why a job is pending."""
+
+
+def pending_jobs(rows: Iterable[Waiting], mapping: "Mapping") -> list[PendingJob]:
+    """Return the jobs that wait; an array, whose tasks may be in several rows, is one."""
+    found: dict[int, PendingJob] = {}
+    for row in rows:
+        tasks = max(1, count_tasks(row.tasks)) if row.tasks else 0
+        if known := found.get(row.job_number):
+            found[row.job_number] = msgspec.structs.replace(known, tasks=known.tasks + tasks)
+            continue
+        reasons = (word for letter, word in _REASONS.items() if letter in row.state)
+        found[row.job_number] = PendingJob(
+            cluster=mapping.cluster,
+            id=row.job_number,
+            user=row.owner[:MAX_TEXT],
+            name=row.name[:MAX_TEXT],
+            submit=(row.submission_time or 0) // SECOND,
+            hwthreads=row.slots * mapping.threads_per_slot,
+            tasks=tasks,
+            reason=", ".join(reasons),
+        )
+    return list(found.values())
 
 
 def array_id(job_number: int, task_number: int, factor: int = MAX_ARRAY_TASKS) -> int:

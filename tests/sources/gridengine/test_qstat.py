@@ -10,9 +10,9 @@ import pytest
 
 from ccpipe.config import Interval, Site
 from ccpipe.errors import ConfigError
-from ccpipe.formats.gridengine.status import Host, read_shares
+from ccpipe.formats.gridengine.status import Host, Waiting, read_shares
 from ccpipe.sources.gridengine.qstat import Qstat
-from ccpipe.translate.gridengine.jobs import running_jobs
+from ccpipe.translate.gridengine.jobs import Mapping, pending_jobs, running_jobs
 from tests.conftest import eventually
 from tests.paths import TEST_DATA
 from tests.reading import Reader
@@ -50,6 +50,56 @@ async def test_source_sends_start_once(tmp_path: Path, caplog: pytest.LogCapture
         path.write_bytes(SAMPLE.replace(b">92<", b">95<"))
         await eventually(lambda: len(cell.batches) == 2)
         assert [start["jobId"] for start in cell.starts()[len(first) :]] == [95]
+
+
+async def test_source_reports_pending_jobs(tmp_path: Path) -> None:
+    """Once, with the letters of their state in words; an array is one job."""
+    path = tmp_path / "qstat.xml"
+    path.write_bytes(SAMPLE)
+    state = str(tmp_path / "state")
+    async with Cell(path, state_file=state, threads_per_slot=2) as cell:
+        await eventually(lambda: len(cell.batches) == 1)
+        [anna] = cell.payloads("jobpending")
+        waiting = {job["jobId"]: job for job in anna["pending"]}
+        assert anna["user"] == "anna"
+        assert waiting.keys() >= {83, 94, 102, 103}
+        assert (waiting[83]["reason"], waiting[94]["reason"]) == ("error", "hold")
+        assert "reason" not in waiting[103]
+        assert (waiting[103]["arrayTasks"], waiting[103]["numHwthreads"]) == (3, 2)
+        assert waiting[94]["submitTime"] > 1_700_000_000
+        path.write_bytes(SAMPLE.replace(b"3-5:1", b"4-5:1"))
+        await eventually(lambda: len(cell.batches) == 2)
+        [job] = cell.payloads("jobpending")[-1]["pending"]
+        assert (job["jobId"], job["arrayTasks"]) == (103, 2)
+    cell.source._state.close()
+    path.write_bytes(SAMPLE.replace(b"3-5:1", b"4-5:1").replace(b">94<", b">994<"))
+    async with Cell(path, state_file=state, threads_per_slot=2) as cell:
+        await eventually(lambda: len(cell.batches) == 1)
+        [changes] = cell.payloads("jobpending")
+        assert [job["jobId"] for job in changes["pending"]] == [994]
+        assert changes["left"] == [{"jobId": 94}]
+
+
+async def test_failed_command_ends_no_pending_job(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "qstat.xml"
+    path.write_bytes(SAMPLE)
+    async with Cell(path) as cell:
+        await eventually(lambda: len(cell.batches) == 1)
+        path.write_bytes(b"<job_info")
+        await eventually(lambda: "not XML" in caplog.text)
+        path.write_bytes(SAMPLE.replace(b">94<", b">994<"))
+        await eventually(lambda: len(cell.batches) == 2)
+    left = [job["jobId"] for event in cell.payloads("jobpending") for job in event.get("left", [])]
+    assert left == [94]
+
+
+def test_tasks_of_array_in_several_states_are_one_job() -> None:
+    rows = [Waiting(job_number=7, tasks="1-4:1", state="qw", owner="a"),
+            Waiting(job_number=7, tasks="5", state="hqw", owner="a")]  # fmt: skip
+    [job] = pending_jobs(rows, Mapping(cluster="fox"))
+    assert (job.id, job.tasks, job.user) == (7, 5, "a")
 
 
 async def test_qhost_lists_same_jobs_as_qstat() -> None:

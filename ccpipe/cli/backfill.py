@@ -100,7 +100,7 @@ async def backfill(
     if rate < 0:
         raise UsageError(f"--rate {rate}: must not be negative")
     telemetry = Telemetry()
-    path = find_recipe(to)
+    path = find_recipe(to, where.path())
     recipe = load_recipe(path, where)
     if recipe.sink.get("use") == (from_ if is_stored else "file"):
         refuse_same_place(source, recipe.sink)

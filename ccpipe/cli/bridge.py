@@ -57,7 +57,7 @@ async def bridge(
         Print what would be written; acknowledge nothing and save no state.
     """
     end_after = seconds(for_, "--for")
-    recipe = find_recipe(recipe)
+    recipe = find_recipe(recipe, where.path())
     telemetry = Telemetry()
     loaded = load_recipe(recipe, where)
     with contextlib.ExitStack() as stack:

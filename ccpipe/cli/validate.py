@@ -113,7 +113,7 @@ async def validate(
     for path in files:
         check = _Check(path, where, limit, output)
         try:
-            path = check.path = find_recipe(path)  # noqa: PLW2901 - a name becomes a path
+            path = check.path = find_recipe(path, where.path())  # noqa: PLW2901 - a name becomes a path
             if from_ == "sonar":
                 check.envelopes(sonar_profile, strict=strict)
             elif from_ == "gridengine":

@@ -35,6 +35,7 @@ LINES = [
 RECIPES = [
     ("ccpipe bridge vict", "ccpipe bridge victoriametrics"),
     ("ccpipe bridge our-st", "ccpipe bridge our-store"),
+    ("ccpipe bridge --config etc/ccpipe.toml oth", "ccpipe bridge --config etc/ccpipe.toml other"),
     ("ccpipe bridge some-", "ccpipe bridge some-lines.lp"),
     ("ccpipe validate vict", "ccpipe validate victoriametrics"),
     ("ccpipe doctor parquet our-st", "ccpipe doctor parquet our-store"),
@@ -89,6 +90,8 @@ def write_files(home: Path) -> None:
     bridges.mkdir(parents=True)
     bridges.joinpath("our-store.toml").touch()
     bridges.with_name("ccpipe.toml").touch()
+    (home / "etc" / "bridges").mkdir(parents=True)
+    (home / "etc" / "bridges" / "other.toml").touch()
 
 
 def start(shell: str, directory: Path) -> Terminal:

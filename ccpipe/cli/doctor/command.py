@@ -107,7 +107,7 @@ async def _recipe(path: Path, limit: float, where: SiteOptions) -> tuple[Finding
     """Return what is found about a recipe, and the directory that its sink writes to."""
     directory = None
     try:
-        probe = RecipeProbe(find_recipe(path), where)
+        probe = RecipeProbe(find_recipe(path, where.path()), where)
         faults = [fault.text for fault in await probe.faults(limit)]
         if text := probe.recipe.sink.get("dir"):
             directory = Path(str(text))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from cyclopts.completion import CompletionContext
 
 import ccpipe
 from ccpipe.cli.console.options import SiteOptions
@@ -33,23 +34,29 @@ def own_recipes(config: Path | None) -> dict[str, Path]:
     return {path.stem: path for path in found}
 
 
-COMPLETED = Parameter(completer=lambda _: sorted({*recipes(), *own_recipes(find_config())}))
+def _names(context: CompletionContext) -> list[str]:
+    given = context.get("--config")
+    config = Path(given.raw) if given is not None and given.raw else find_config()
+    return sorted({*recipes(), *own_recipes(config)})
+
+
+COMPLETED = Parameter(completer=_names)
 """What the shell completes with the names of recipes, and with files."""
 
 RecipePath = Annotated[Path, COMPLETED]
 """An argument for ``find_recipe``."""
 
 
-def find_recipe(path: Path) -> Path:
+def find_recipe(path: Path, config: Path | None) -> Path:
     """Return the path of a recipe that is given as a file or by name.
 
-    A name is searched for in ``bridges/`` next to the configuration file, as ``ccpipe init`` writes
-    it, then among the shipped recipes.
+    A name is searched for in ``bridges/`` next to the configuration file `config`, as ``ccpipe
+    init`` writes it, then among the shipped recipes.
     """
     name = str(path)
     if name == "-" or path.suffix or len(path.parts) != 1 or path.is_file():
         return path
-    own = own_recipes(find_config())
+    own = own_recipes(config)
     return own[name] if name in own else shipped_recipe(name)
 
 

@@ -31,19 +31,32 @@ def test_site_recipe_overrides_shipped_one(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "etc" / "bridges").mkdir(parents=True)
     own = tmp_path / "etc" / "bridges" / "parquet.toml"
     own.touch()
-    monkeypatch.setenv("CCPIPE_CONFIG", str(tmp_path / "etc" / "ccpipe.toml"))
-    assert find_recipe(Path("parquet")) == own
-    assert find_recipe(Path("null")) == ROOT / "bridges" / "null.toml"
+    config = tmp_path / "etc" / "ccpipe.toml"
+    assert find_recipe(Path("parquet"), config) == own
+    assert find_recipe(Path("null"), config) == ROOT / "bridges" / "null.toml"
+    assert find_recipe(Path("parquet"), None) == ROOT / "bridges" / "parquet.toml"
     (tmp_path / "parquet").mkdir()  # such as one with data
-    assert find_recipe(Path("parquet")) == own
+    assert find_recipe(Path("parquet"), config) == own
     (tmp_path / "parquet").rmdir()
     (tmp_path / "parquet").touch()
-    assert find_recipe(Path("parquet")) == Path("parquet")
-    assert find_recipe(Path("x/parquet")) == Path("x/parquet")
+    assert find_recipe(Path("parquet"), config) == Path("parquet")
+    assert find_recipe(Path("x/parquet"), config) == Path("x/parquet")
+
+
+def test_recipe_is_found_next_to_configuration_of_command(tmp_path: Path) -> None:
+    """The one that ``--config`` names, or the environment."""
+    (tmp_path / "bridges").mkdir()
+    (tmp_path / "bridges" / "own.toml").write_text('[source]\nuse = "null"\n[sink]\nuse = "null"')
+    config = tmp_path / "ccpipe.toml"
+    config.touch()
+    for words in (["bridge"], ["validate", "--no-connect"]):
+        assert ccpipe(*words, "own", "--config", config).code == 0
+        assert ccpipe(*words, "own", CCPIPE_CONFIG=str(config)).code == 0
+        assert ccpipe(*words, "own").code == 66
 
 
 def test_unknown_recipe_is_reported_with_suggestion() -> None:
     """Exit code 66: neither a file nor a recipe."""
     with pytest.raises(MissingInputError, match="unknown recipe 'parket'; did you mean 'parquet'"):
-        find_recipe(Path("parket"))
+        find_recipe(Path("parket"), None)
     assert ccpipe("bridge", "parket").code == 66

@@ -64,7 +64,7 @@ class JobHistoryQuery(msgspec.Struct, tag_field="of", tag="job", forbid_unknown_
 class JobStatisticsQuery(
     msgspec.Struct, tag_field="of", tag="statistics", forbid_unknown_fields=True
 ):
-    """The statistics and the energy of a run of a job, over all of its time."""
+    """The statistics of a run of a job, over all of its time."""
 
     cluster: str
     job: int
@@ -241,10 +241,8 @@ def _sum_of(
 
 
 async def _statistics(history: History, job: Job, known: Mapping[str, Metric]) -> dict[str, Any]:
-    query = job_query(job, time.time())
-    found = await history.statistics(query)
+    found = await history.statistics(job_query(job, time.time()))
     metrics = shown_metrics({row.metric for row in found})
-    powers = power_metrics(metrics)
     nodes = {node.hostname for node in job.nodes[:MAX_STATISTICS_NODES]}
     rows = [row for row in found if row.metric in metrics]
     return {
@@ -261,7 +259,6 @@ async def _statistics(history: History, job: Job, known: Mapping[str, Metric]) -
             }
             for metric in metrics
         ],
-        "energy": await _energy(history, query, powers) if powers else None,
         "known": _known(known, metrics),
     }
 
@@ -270,20 +267,6 @@ def _over_nodes(rows: Sequence[MetricStatistics]) -> tuple[float, float, float]:
     """Return minimum and maximum of all nodes' values, and the mean of the nodes' means."""
     mean = sum(row.mean for row in rows) / len(rows)
     return min(row.minimum for row in rows), mean, max(row.maximum for row in rows)
-
-
-async def _energy(
-    history: History, query: MetricQuery, powers: Sequence[str]
-) -> Mapping[str, float]:
-    """Return the integral of the power of all nodes, and the seconds that have any."""
-    found = await history.curves(replace(query, metrics=powers, over_nodes=True))
-    widths = np.minimum(found.step, query.stop - found.times)
-    joules, covered = 0.0, np.zeros(len(found.times), np.bool_)
-    for curve in found.curves:
-        assert curve.counts is not None
-        joules += float(np.nansum(curve.values * curve.counts * widths))
-        covered |= curve.counts > 0
-    return {"joules": joules, "seconds": float(widths[covered].sum())}
 
 
 def _times(found: MetricCurves) -> dict[str, Any]:

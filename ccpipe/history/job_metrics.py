@@ -6,7 +6,7 @@ What cannot be attributed to the job is unknown, not the node's.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -14,7 +14,7 @@ from ccpipe.errors import DataError
 from ccpipe.formats.units import parse_unit
 from ccpipe.history.interfaces import MetricStatistics
 from ccpipe.jobs import Job, JobNode
-from ccpipe.node.sampling.collector import PLATFORM_POWER, POWERS, power_metrics
+from ccpipe.node.sampling.collector import PLATFORM_POWER, POWERS
 
 MIB = 2**20
 GPU_POWERS = ("nv_power_usage", "rocm_avg_power")
@@ -51,23 +51,14 @@ class Efficiency(msgspec.Struct, frozen=True):
         return self.used / self.allocated
 
 
-class Energy(msgspec.Struct, frozen=True):
-    """Energy of a job, from the power metrics of its nodes."""
-
-    joules: float
-    metrics: list[str]
-    """The power metrics that were added."""
-    nodes: int
-    """Number of nodes on which the job's power is known; the energy is theirs."""
-
-
 class JobMetrics:
     """The statistics of a job's metrics, attributed to the job."""
 
     def __init__(
-        self, job: Job, statistics: Iterable[MetricStatistics], units: Mapping[str, str]
+        self, job: Job, statistics: Collection[MetricStatistics], units: Mapping[str, str]
     ) -> None:
         self.job = job
+        self.metrics = {each.metric for each in statistics if each.count}
         self._units = units
         self._parts: dict[tuple[str, str], dict[str, MetricStatistics]] = defaultdict(dict)
         for each in statistics:
@@ -180,35 +171,26 @@ class JobMetrics:
         nodes = len({hostname for hostname, *_ in found})
         return Efficiency(used, len(found), nodes) if found else None
 
-    def joules(self, hostname: str, metric: str, part: str, seconds: float) -> float | None:
-        found = self._parts.get((hostname, metric), {}).get(part)
-        return found.mean * seconds if found else None
+    def power_shares(
+        self, powers: Sequence[str]
+    ) -> Iterator[tuple[JobNode, tuple[str, ...], float]]:
+        """Yield nodes with those power metrics that the job has a known share of, and the share.
 
-    def energy(self, joules: Callable[[str, str, str], float | None]) -> Energy | None:
-        """Add up the energy of the nodes; `joules` returns that of a node, a metric and a part."""
-        names = {metric for _, metric in self._parts}
-        powers = power_metrics(names)
-        found = [self._energy_of(node, powers, joules) for node in self.job.nodes]
-        known = [each for each in found if each is not None]
-        return Energy(sum(known), powers, len(known)) if known else None
-
-    def _energy_of(
-        self,
-        node: JobNode,
-        powers: Sequence[str],
-        joules: Callable[[str, str, str], float | None],
-    ) -> float | None:
-        share = self.share(node)
-        found: list[float | None] = []
-        for metric in powers:
-            if metric in GPU_POWERS and share != 1:
-                own = self._own_gpus(node, metric)
-                found += [joules(node.hostname, metric, _gpu(id_)) for id_ in own]
-            elif share is not None:
-                whole = joules(node.hostname, metric, "")
-                found.append(None if whole is None else whole * share)
-        known = [each for each in found if each is not None]
-        return sum(known) if known else None
+        Of a node that it shares the job has a part, and whole GPUs.
+        """
+        for node in self.job.nodes:
+            share = self.share(node)
+            if share == 1:
+                shared = [(tuple(name for name in powers if self.of(node, name)), 1.0)]
+            else:
+                gpus = [name for name in powers if name in GPU_POWERS]
+                others = [name for name in powers if name not in gpus and self.of(node, name)]
+                shared = [(tuple(name for name in gpus if self._own_gpus(node, name)), 1.0)]
+                if share is not None:
+                    shared.append((tuple(others), share))
+            for names, part in shared:
+                if names:
+                    yield node, names, part
 
 
 def _gpu(id_: str) -> str:

@@ -7,16 +7,10 @@ from statistics import fmean
 
 import msgspec
 
+from ccpipe.history.energy import Energy, SharedPower, energy_of, fetch_power
 from ccpipe.history.findings import JobFinding, findings
-from ccpipe.history.interfaces import History, MetricCurves, MetricQuery, MetricStatistics
-from ccpipe.history.job_metrics import (
-    NEEDED,
-    SHOWN,
-    UNITS,
-    Efficiency,
-    Energy,
-    JobMetrics,
-)
+from ccpipe.history.interfaces import History, MetricQuery, MetricStatistics
+from ccpipe.history.job_metrics import NEEDED, SHOWN, UNITS, Efficiency, JobMetrics
 from ccpipe.jobs import Job
 
 SECOND = 10**9
@@ -91,32 +85,26 @@ def time_range(job: Job, now: float) -> tuple[float, float]:
 async def fetch_report(history: History, job: Job, units: Mapping[str, str]) -> UsageReport:
     """Query a store and return the report of a job; raises as the store's methods do."""
     now = time.time()
-    statistics = await history.statistics(report_query(job, now))
-    return report(job, statistics, now=now, units=units)
+    query = report_query(job, now)
+    statistics = await history.statistics(query)
+    power = await fetch_power(history, JobMetrics(job, statistics, units), query)
+    return report(job, statistics, power, now=now, units=units)
 
 
 def report(
     job: Job,
     statistics: Sequence[MetricStatistics],
+    power: Iterable[SharedPower] = (),
     *,
     now: float,
     units: Mapping[str, str] = UNITS,
-    curves: MetricCurves | None = None,
 ) -> UsageReport:
-    """Return the report of a job from the answer to its `report_query`.
+    """Return the report of a job from the answer to its `report_query`, and its nodes' `power`.
 
-    `units` are those of the stored metrics. With `curves` of the power metrics energy is their
-    integral, else mean power times elapsed time.
+    `units` are those of the stored metrics.
     """
     usage = JobMetrics(job, statistics, units)
     start, stop = time_range(job, now)
-    if curves is None:
-        energy = usage.energy(
-            lambda host, metric, part: usage.joules(host, metric, part, stop - start)
-        )
-    else:
-        integrals = _integrals(curves, start, stop)
-        energy = usage.energy(lambda *key: integrals.get(key))
     cpu, memory, gpu = usage.cpu(), usage.memory(), usage.gpu()
     hours = (stop - start) / 3600
     return UsageReport(
@@ -126,28 +114,11 @@ def report(
         cpu=cpu,
         memory=memory,
         gpu=gpu,
-        energy=energy,
+        energy=energy_of(usage, power, start, stop),
         is_shared=job.shares_nodes,
         metrics=list(_metric_reports(statistics, units)),
         findings=findings(usage, stop - start, cpu),
     )
-
-
-def _integrals(
-    curves: MetricCurves, start: float, stop: float
-) -> dict[tuple[str, str, str], float]:
-    """Return the integral of each curve from start to stop; gaps add nothing."""
-    import numpy as np
-
-    begin = np.maximum(curves.times, start)
-    widths = np.maximum(np.minimum(curves.times + curves.step, stop) - begin, 0.0)
-    found = {}
-    for curve in curves.curves:
-        known = ~np.isnan(curve.values)
-        if known.any():
-            integral = float(np.dot(curve.values[known], widths[known]))
-            found[curve.hostname, curve.metric, curve.part] = integral
-    return found
 
 
 def _metric_reports(

@@ -22,6 +22,7 @@ from ccpipe.dashboard.queries import (
 from ccpipe.errors import UsageError
 from ccpipe.formats.lineprotocol import encode
 from ccpipe.history.interfaces import History
+from ccpipe.history.report import fetch_report
 from ccpipe.jobs import Job, JobNode, message
 from ccpipe.live.feed import LiveFeed, known_metrics
 from ccpipe.telemetry import Telemetry
@@ -84,10 +85,11 @@ async def test_energy_is_integral_over_time_of_job(
     for function in ("start_job", "stop_job"):
         feed.state.jobs.feed(message(function, job), time.time())
     query = JobStatisticsQuery("fox", 77, key.start // SECOND)
+    energy = (await fetch_report(history, job, {})).energy
+    assert energy is not None
+    assert energy.joules == pytest.approx(100 * count * energy.seconds)
+    assert energy.seconds == span[1] - span[0]
     header, _ = await ask(feed, history, query)
-    energy = header["energy"]
-    assert energy["joules"] == pytest.approx(100 * count * energy["seconds"])
-    assert energy["seconds"] == span[1] - span[0]
     [row] = header["statistics"]
     assert row["all"] == [100, 100, 100]
     assert len(row["nodes"]) == count

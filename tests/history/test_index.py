@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ccpipe.errors import UnavailableError, UsageError
+from ccpipe.history.energy import Energy
 from ccpipe.history.findings import JobFinding
 from ccpipe.history.index import BrokenIndexError, JobIndex
-from ccpipe.history.job_metrics import Efficiency, Energy
+from ccpipe.history.job_metrics import Efficiency
 from ccpipe.history.job_search import JobSearch
 from ccpipe.history.report import MetricReport, UsageReport
 from ccpipe.jobs import Job, JobNode, RunKey
@@ -38,7 +39,7 @@ def numbers(index: JobIndex, **search: Any) -> list[int]:
 def report(energy: float, cpu: float, ipc: float) -> UsageReport:
     return UsageReport(
         seconds=1, node_hours=1, cpu_hours=None, cpu=Efficiency(cpu, 1, 1), memory=None, gpu=None,
-        energy=Energy(energy, [], 1), is_shared=False,
+        energy=Energy(energy, 1, [], 1), is_shared=False,
         metrics=[MetricReport("ipc", "", 0, ipc, ipc + 1, [])],
         findings=[JobFinding("timeout", "Reached its time limit.")],
     )  # fmt: skip

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ccpipe.errors import UnavailableError, UsageError
@@ -15,6 +16,7 @@ from ccpipe.history import indexing
 from ccpipe.history.indexing import JobIndexer
 from ccpipe.history.interfaces import (
     History,
+    MetricCurve,
     MetricCurves,
     MetricQuery,
     MetricStatistics,
@@ -66,7 +68,9 @@ class Store:
         return [MetricStatistics(name, "cpu_power", "", 9, 1, 100, 200) for name in query.nodes]
 
     async def curves(self, query: MetricQuery) -> MetricCurves:
-        raise NotImplementedError
+        times = np.arange(query.start, query.stop, 10.0)
+        curve = MetricCurve("", "cpu_power", "", 100 + 0 * times, counts=1 + 0 * times)
+        return MetricCurves(times, 10.0, [curve])
 
     async def sums(self, query: SumQuery) -> SumCurves:
         raise NotImplementedError

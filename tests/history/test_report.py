@@ -5,9 +5,13 @@ import math
 import numpy as np
 import pytest
 
+from ccpipe.history.energy import SharedPower
 from ccpipe.history.interfaces import MetricCurve, MetricCurves, MetricStatistics
-from ccpipe.history.report import UsageReport, report, report_query
+from ccpipe.history.report import UsageReport, fetch_report, report, report_query
 from ccpipe.jobs import Job, JobNode
+from tests.history.conftest import BEGIN, STORES, Open, server, stored
+
+__all__ = ["server", "stored"]
 
 SECOND = 10**9
 HOUR = 3600
@@ -38,7 +42,15 @@ def stats(
 
 
 def made(of: Job, *statistics: MetricStatistics) -> UsageReport:
-    return report(of, statistics, now=START + 10 * HOUR)
+    """Return a report; each node has the mean of its power metrics all the time."""
+    names = [each.metric for each in statistics if each.metric.endswith("_power")]
+    curves = [
+        MetricCurve("", name, "", np.array([np.mean(means)]), counts=np.array([float(len(means))]))
+        for name in dict.fromkeys(names)
+        if (means := [each.mean for each in statistics if each.metric == name])
+    ]
+    power = SharedPower(1.0, MetricCurves(np.array([START - 60.0]), 20.0 * HOUR, curves))
+    return report(of, statistics, [power], now=START + 10 * HOUR)
 
 
 def texts(of: UsageReport) -> list[str]:
@@ -64,6 +76,7 @@ def test_report_adds_up_efficiency_energy_and_hours() -> None:
     assert found.energy
     assert found.energy.joules == 2 * 350 * 3600
     assert (found.energy.metrics, found.energy.nodes) == (["cpu_power", "mem_power"], 2)
+    assert found.energy.seconds == 3600
     assert found.findings == []
 
 
@@ -80,41 +93,70 @@ def test_report_has_minimum_mean_and_maximum_of_each_metric() -> None:
     assert [(node.hostname, node.mean) for node in metric.nodes] == [("n1", 1.0), ("n2", 2.0)]
 
 
-def test_platform_power_replaces_powers_it_includes() -> None:
-    rows = [stats("n1", "platform_power", 500.0), stats("n1", "cpu_power", 300.0)]
-    energy = made(job(), *rows).energy
-    assert energy
-    assert (energy.joules, energy.metrics, energy.nodes) == (
-        500 * 3600, ["platform_power"], 1,
-    )  # fmt: skip
-
-
 def test_energy_is_integral_of_curves() -> None:
-    """Intervals are cut at start and end; a gap adds nothing."""
+    """Intervals are cut at start and end; a gap adds nothing, nor does it count as measured."""
     times = np.array([START - 600.0, START, START + 600, START + 3000])
     values = np.array([100.0, 200.0, math.nan, 400.0])
-    curves = MetricCurves(times, 1200.0, [MetricCurve("n1", "cpu_power", "", values)])
-    found = report(job(), [stats("n1", "cpu_power", 1.0)], now=0, curves=curves)
+    counts = np.array([1.0, 2.0, 0.0, 1.0])
+    curves = MetricCurves(times, 1200.0, [MetricCurve("", "cpu_power", "", values, counts=counts)])
+    found = report(job(), [stats("n1", "cpu_power", 1.0)], [SharedPower(0.5, curves)], now=0)
     assert found.energy
-    assert found.energy.joules == 100 * 600 + 200 * 1200 + 400 * 600
+    assert found.energy.joules == (100 * 600 + 2 * 200 * 1200 + 400 * 600) / 2
+    assert found.energy.seconds == 600 + 1200 + 600
+
+
+@pytest.mark.parametrize("store", STORES)
+async def test_energy_of_shared_node_is_share_of_its_power(stored: Open, store: str) -> None:
+    """By hardware threads, and the whole power of the job's own GPUs; in every store."""
+    owned = JobNode("n1", hwthreads=(0, 1, 2, 3), accelerators=("0000:01:00.0",))
+    shared = job(
+        owned, JobNode("n2"), cluster="fox", shared="multi_user", start=BEGIN * SECOND,
+        end=(BEGIN + HOUR) * SECOND,
+    )  # fmt: skip
+    series = [
+        ("num_cpus", "type=node", 16), ("cpu_power", "type=node", 160),
+        ("nv_power_usage", "type=accelerator,type-id=0000:01:00.0", 200),
+        ("nv_power_usage", "type=accelerator,type-id=0000:02:00.0", 350),
+    ]  # fmt: skip
+    lines = [
+        f"{name},cluster=fox,hostname={node},{tags} value={value} {second}"
+        for second in range(BEGIN - 300, BEGIN + HOUR + 300, 60)
+        for node in ("n1", "n2")
+        for name, tags, value in series
+    ]
+    found = await fetch_report(await stored(store, lines), shared, {})
+    assert found.energy
+    assert found.energy.joules == pytest.approx((160 * 4 / 16 + 200) * HOUR)
+    assert (found.energy.seconds, found.energy.nodes) == (HOUR, 1)
+
+
+@pytest.mark.parametrize("store", STORES)
+async def test_platform_power_replaces_powers_it_includes(stored: Open, store: str) -> None:
+    whole = job(JobNode("n1"), cluster="fox", start=BEGIN * SECOND, end=(BEGIN + HOUR) * SECOND)
+    lines = [
+        f"{name},cluster=fox,hostname=n1,type=node value={watts} {second}"
+        for second in range(BEGIN, BEGIN + HOUR, 60)
+        for name, watts in (("platform_power", 500), ("cpu_power", 300))
+    ]
+    energy = (await fetch_report(await stored(store, lines), whole, {})).energy
+    assert energy
+    assert (energy.metrics, energy.nodes) == (["platform_power"], 1)
+    assert energy.joules == pytest.approx(500 * HOUR)
 
 
 def test_shared_node_counts_only_for_its_share() -> None:
-    """Hardware threads of the job for CPU and power, its own GPUs, its cgroup for memory."""
+    """Hardware threads of the job for CPU, its own GPUs, its cgroup for memory."""
     node = JobNode("n1", hwthreads=(0, 1, 2, 3), accelerators=("0000:01:00.0",))
     shared = job(node, shared="multi_user", hwthreads=4, accelerators=1)
     assert report_query(shared, START).hwthreads == {"n1": (0, 1, 2, 3)}
     rows = [
         stats("n1", "num_cpus", 16), stats("n1", "cpu_used", 75.0, of_threads=True),
-        stats("n1", "cpu_power", 160.0),
         stats("n1", "mem_used", 1e9), stats("n1", "mem_total", 2e9),
         stats("n1", "job_mem_used", 1.0, 3 * GIB, part="job 7"),
         stats("n1", "job_mem_limit", 4 * GIB, part="job 7"),
     ]  # fmt: skip
-    for id_, use, watts in (("0000:01:00.0", 50.0, 200.0), ("0000:02:00.0", 90.0, 350.0)):
+    for id_, use in (("0000:01:00.0", 50.0), ("0000:02:00.0", 90.0)):
         rows.append(stats("n1", "nv_util", use, part=f"accelerator {id_}"))
-        rows.append(stats("n1", "nv_power_usage", watts, part=f"accelerator {id_}"))
-    rows.append(stats("n1", "nv_power_usage", 550.0))
     found = made(shared, *rows)
     assert found.cpu
     assert (found.cpu.used, found.cpu.allocated) == (3, 4)
@@ -122,15 +164,13 @@ def test_shared_node_counts_only_for_its_share() -> None:
     assert (found.memory.used, found.memory.allocated) == (3 * GIB, 4 * GIB)
     assert found.gpu
     assert (found.gpu.used, found.gpu.allocated) == (0.5, 1)
-    assert found.energy
-    assert found.energy.joules == (160 * 4 / 16 + 200) * 3600
 
 
 def test_shared_node_is_unknown_without_what_belongs_to_job() -> None:
     """Rather than other jobs' use and power."""
     shared = job(JobNode("n1"), shared="multi_user", hwthreads=4)
     names = ("cpu_used", "mem_used", "mem_total", "cpu_power", "num_cpus")
-    found = made(shared, *[stats("n1", name, 100.0) for name in names])
+    found = report(shared, [stats("n1", name, 100.0) for name in names], now=0)
     assert (found.cpu, found.memory, found.gpu, found.energy) == (None, None, None, None)
 
 
@@ -166,7 +206,9 @@ def test_states_of_cc_metric_collector_add_up_to_cpu_use() -> None:
 
 def test_running_job_lasts_until_now() -> None:
     running = job(JobNode("n1"), state="running", end=0)
-    found = report(running, [stats("n1", "cpu_power", 100.0)], now=START + 60)
+    curve = MetricCurve("", "cpu_power", "", np.array([100.0]), counts=np.array([1.0]))
+    power = SharedPower(1.0, MetricCurves(np.array([float(START)]), 3600.0, [curve]))
+    found = report(running, [stats("n1", "cpu_power", 100.0)], [power], now=START + 60)
     assert found.energy
     assert (found.seconds, found.energy.joules) == (60, 6000)
 

@@ -16,6 +16,8 @@ from ccpipe.terminal import format_elapsed, in_bytes, paint, plural, printable
 SECOND = 10**9
 INDENT = 11
 WIDTH = 80
+WHOLE = 0.99
+"""Share of a job's time whose energy counts as that of all of it."""
 
 
 def write_report(job: Job, report: UsageReport | None) -> None:
@@ -101,9 +103,10 @@ def _usage(report: UsageReport) -> Iterator[tuple[str, str]]:
         gpus = f"{gpu.used:.2f} of {plural(round(gpu.allocated), 'GPU')}"
         yield "GPU", f"{_percent(gpu.share)}: {gpus} on average"
     if energy := report.energy:
-        watts = f", mean {energy.joules / report.seconds:.0f} W" if report.seconds else ""
-        nodes = f" of {plural(energy.nodes, 'node')}"
-        yield "energy", f"{energy.joules / 3.6e6:.3g} kWh ({energy.joules:.4g} J){nodes}{watts}"
+        watts = f" of {plural(energy.nodes, 'node')}, mean {energy.joules / energy.seconds:.0f} W"
+        has_gaps = energy.seconds < WHOLE * report.seconds
+        gaps = f", measured for {format_elapsed(energy.seconds)}" if has_gaps else ""
+        yield "energy", f"{energy.joules / 3.6e6:.3g} kWh ({energy.joules:.4g} J){watts}{gaps}"
 
 
 def _write_metrics(report: UsageReport) -> None:

@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ccpipe.bus.nats import connection
@@ -19,7 +20,8 @@ from ccpipe.cli.jobs.report_text import write_report
 from ccpipe.config import Bus, Site
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import to_lines
-from ccpipe.history.interfaces import MetricStatistics
+from ccpipe.history.energy import SharedPower
+from ccpipe.history.interfaces import MetricCurve, MetricCurves, MetricStatistics
 from ccpipe.history.report import report
 from ccpipe.jobs import Job, JobNode, message
 from ccpipe.message import Message, event, metric
@@ -217,11 +219,14 @@ def test_report_is_written_as_by_seff(capsys: pytest.CaptureFixture[str]) -> Non
     ended = job(3, 7200, 3600, state="timeout", walltime=3600, hwthreads=64, name="cfd")
     rows = [("cpu_used", 600.0), ("mem_used", 64e6), ("mem_total", 256e6), ("cpu_power", 250.0)]
     statistics = [MetricStatistics("n1", name, "", 9, v, v, v) for name, v in rows]
-    write_report(ended, report(ended, statistics, now=0, units={"mem_used": "kB"}))
+    watts = MetricCurve("", "cpu_power", "", np.array([250.0]), counts=np.array([1.0]))
+    power = SharedPower(1.0, MetricCurves(np.array([ended.start / SECOND]), 3000.0, [watts]))
+    write_report(ended, report(ended, statistics, [power], now=0, units={"mem_used": "kB"}))
     out = capsys.readouterr().out
     assert "  CPU        9.4 %: 6.0 of 64 hardware threads on average\n" in out
     assert "  memory     25.0 %: 59.6 GiB of 238 GiB at the peak of each node\n" in out
-    assert "  energy     0.25 kWh (9e+05 J) of 1 node, mean 250 W\n" in out
+    energy = "0.208 kWh (7.5e+05 J) of 1 node, mean 250 W, measured for 0:50:00"
+    assert f"  energy     {energy}\n" in out
     assert "  elapsed    1:00:00 of at most 1:00:00\n" in out
     assert "What went wrong:\n  - Reached its time limit of 1:00:00," in out
     assert "  METRIC      MINIMUM      MEAN   MAXIMUM\n" in out

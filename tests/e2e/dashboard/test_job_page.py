@@ -1,11 +1,13 @@
 """The job page's numbers in a real Chromium, equal to the answers of the store itself."""
 
+import asyncio
 import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import duckdb
 import msgspec
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.jobs import Job, JobNode, message
 from ccpipe.sinks.parquet import ParquetSink
+from tests.cli.command import finished
 from tests.conftest import eventually
 from tests.dashboard.browser import Page
 from tests.dashboard.conftest import Served
@@ -131,14 +134,50 @@ async def test_job_page_equals_store_at_interval(live: Served, page: Page, inter
     [(mean,)] = sql(live.parquet, """
         SELECT avg(v) FROM (SELECT time, sum(value) AS v FROM samples
                             WHERE name = 'cpu_power' GROUP BY ALL)""")  # fmt: skip
-    card = await page.js("document.querySelector('.energy').innerText")
+    card = await page.until("document.querySelector('.energy').innerText")
     watts = [float(line.split()[0]) for line in card.split("\n") if line.endswith(" W")]
     assert watts[0] == pytest.approx(mean, rel=0.01)
     assert watts[1] == pytest.approx(mean / 3, rel=0.01)
-    assert f"{mean * ELAPSED / 3.6e6:.2f} kWh" in card
+    assert f"{mean * ELAPSED / 3600:.0f} Wh" in card
     assert "25 min 17 s" in card
     gaps = "[...document.querySelectorAll('.chart .name')].map(n => n.textContent)"
     assert {"cpu_load", "flops_any", "mem_bw"} <= set(await page.js(gaps))
+    assert page.problems == []
+
+
+async def test_energy_is_the_same_on_page_in_index_and_terminal(live: Served, page: Page) -> None:
+    """Of power that steps, with gaps: the integral from start to stop, where a gap adds nothing."""
+    watts = [(0, 300, 100), (300, 720, 500), (1140, ELAPSED, 200)]  # nothing from 720 to 1140
+    lines = [
+        f"cpu_power,cluster={CLUSTER},hostname=n{node},type=node value={node * power} "
+        f"{BEGIN + second}"
+        for node in (1, 2)
+        for start, stop, power in [(-300, 0, 900), *watts, (ELAPSED, ELAPSED + 300, 900)]
+        for second in range(start, stop, 60)
+    ]
+    job = made_job([JobNode("n1"), JobNode("n2")])
+    await store(live, job, lines)
+    events = encode([message("start_job", job), message("stop_job", job)])
+    await live.bus.publish("fox%2Etest.events.job", events)
+    await live.bus.flush()
+    joules = sum(3 * power * (stop - start) for start, stop, power in watts)
+    await open_job(page, live)
+    card = await page.until("document.querySelector('.energy').innerText")
+    assert await page.js(f"import('/units.js').then(m => m.energy({joules}))") in card
+    assert "18 min 17 s" in card
+    async with aiohttp.ClientSession(live.server.url) as session:
+        indexed = 0.0
+        async with asyncio.timeout(60):
+            while not indexed:
+                async with session.post("/api/jobs", json={"job": [77]}) as answer:
+                    indexed = sum(row["energy"] or 0 for row in (await answer.json())["jobs"])
+                await asyncio.sleep(0.2)
+    words = ("--history", live.parquet, "--server", live.site.bus.servers[0])
+    done = await finished("jobs", "77", *map(str, words), "--cluster", CLUSTER, "-o", "json")
+    report = json.loads(done.out)["report"]["energy"]
+    assert indexed == pytest.approx(joules)
+    assert report["joules"] == indexed
+    assert report["seconds"] == ELAPSED - 420
     assert page.problems == []
 
 
@@ -246,8 +285,8 @@ async def test_running_job_continues_with_live_values(live: Served, page: Page) 
     card = await page.until(
         energy, lambda text: text and "measured for" in text and "100 W" in text
     )
-    joules = next(line for line in card.split("\n") if line.endswith("kJ"))
-    assert 3.9 <= float(joules.split()[0]) <= 4.5
+    hours = next(line for line in card.split("\n") if line.endswith("Wh"))
+    assert 1.08 <= float(hours.split()[0]) <= 1.25
     load = "[...document.querySelectorAll('.chart')].find(c => c.innerText.startsWith('cpu_load'))"
     shown = f"{load}?.querySelector('.now').textContent"
     await page.until(shown, lambda text: text == "5.00")

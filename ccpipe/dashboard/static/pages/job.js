@@ -6,7 +6,7 @@ import { fetchHistory, StatisticsTable, TimeRange, trimmed } from "../history.js
 import { BAND, energyOf, JobColumns, joined, statisticsOf } from "../jobdata.js";
 import { fetchReport, reportCard } from "../report.js";
 import { Roofline } from "../roofline.js";
-import { count, dateTime, duration, format } from "../units.js";
+import { count, dateTime, duration, energy, format } from "../units.js";
 
 const REFRESH = 30000;
 const MAX_LINES = 8;
@@ -19,6 +19,7 @@ export class JobPage {
     this.about = about;
     this.title = `job ${job}`;
     this.query = { view: "job", ...this.key };
+    this.hasEnergy = about.history; // of the whole job, unless its report has none
     this.charts = [];
     this.rows = new Columns(0);
     this.facts = h("dl", { class: "facts" });
@@ -119,10 +120,8 @@ export class JobPage {
     const all = (metric) => labels.map((label) => data.get(metric, label)).filter(Boolean);
     if (!this.roofline.element.hidden) this.roofline.set(all("flops_any"), all("mem_bw"));
     if (data.powers.length) this.power.set([data.times, data.power]);
-    if (!this.summary) {
-      const { joules, seconds } = energyOf(data.times, data.power);
-      this.showSummary(statisticsOf(data), { joules, seconds }, data.known, "of the live values of the last minutes");
-    }
+    if (!this.hasStatistics) this.showStatistics(statisticsOf(data), data.known, "of the live values of the last minutes");
+    if (!this.hasEnergy) this.showEnergy(energyOf(data.times, data.power));
   }
 
   /** Live rows from one time to another. */
@@ -157,28 +156,37 @@ export class JobPage {
     if (!metrics.length) fill(this.body, h("p", { class: "empty" }, "No metrics of this job were found."));
   }
 
-  showSummary(statistics, energy, known, note) {
+  showStatistics(statistics, known, note) {
     this.statistics.set(statistics.map((row) => ({ ...row, unit: known[row.metric]?.unit })), note);
-    if (!energy) return;
-    const { joules, seconds } = energy;
-    const kilowattHours = joules / 3.6e6;
+  }
+
+  showEnergy({ joules, seconds }) {
     const nodes = this.job.nodes.length;
     fill(this.energy, [
-      ["energy", kilowattHours >= 0.1 ? `${kilowattHours.toFixed(2)} kWh` : format(joules, "J")],
+      ["energy", energy(joules)],
       ["mean power", seconds ? format(joules / seconds, "W") : "–"],
       ["per node", seconds && nodes ? format(joules / seconds / nodes, "W") : "–"],
       ["measured for", duration(seconds)],
     ].map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
   }
+  showReport(report) {
+    fill(this.report, reportCard(report));
+    this.hasEnergy = Boolean(report.energy);
+    if (report.energy) this.showEnergy(report.energy);
+  }
+
 
   /** Read the statistics of the whole job, and the columns of the shown time. */
   async loadAll() {
     try {
-      const { job, statistics, energy, known } = await fetchHistory({ of: "statistics", ...this.asked });
+      const { job, statistics, known } = await fetchHistory({ of: "statistics", ...this.asked });
       if (!this.job) this.describe(job);
-      this.summary = statistics.length ? { statistics, energy } : null;
-      if (this.summary) this.showSummary(statistics, energy, known, "of all stored values of the job");
-      fetchReport(this.key).then((report) => fill(this.report, reportCard(report)), () => fill(this.report));
+      this.hasStatistics = statistics.length > 0;
+      if (this.hasStatistics) this.showStatistics(statistics, known, "of all stored values of the job");
+      fetchReport(this.key).then((report) => this.showReport(report), () => {
+        fill(this.report);
+        this.hasEnergy = false;
+      });
     } catch (error) {
       if (this.job) say(this.note, error.message);
       else this.empty(`${error.message}. `);

@@ -1,32 +1,46 @@
 // Lines over time, drawn by uPlot.
 
-import { colour, h, say } from "./dom.js";
+import { colour, fill, h, say } from "./dom.js";
+import { columnUnit, metricTitle } from "./metrics.js";
 import { format } from "./units.js";
 
 const HEIGHT = 133;
-const LINES = 8;
-const MAX_LEGEND = 8;
+const MAX_COUNT = 9;
+/** Distances of an axis's labels for numbers of things, which have no halves. */
+const WHOLE = Array.from({ length: MAX_COUNT }, (_, power) => [1, 2, 5].map((first) => first * 10 ** power)).flat();
+/** Distances of an axis's labels for times, in seconds; a month is its own kind of step from 30 days on. */
+const STEPS = [...[1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800], ...[1, 2, 3, 6, 12].map((hours) => hours * 3600),
+  ...[1, 2, 4, 7, 14, 30, 60, 90, 180, 360].map((days) => days * 86400)];
 
-export const lineColour = (place) => colour(`line${place % LINES}`);
+/** As many lines as there are colours: a chart of more parts is a band. */
+export const MAX_LINES = 8;
 
 export class Chart {
   /**
-   * A chart of one metric. `labels` name its lines; "" is the node as a whole. With `band` the
-   * lines are minimum, mean and maximum. What stands at the top is the lines' mean, or with
-   * `summed` their sum. `note` stands beside the title. `onzoom(from, to)` gets the time that was selected
-   * by dragging, in seconds, and nothing after a double click.
+   * A chart with a title, or of a metric, whose title is made of its name. `labels` name its lines;
+   * "" is the node as a whole. `colours` are those of the theme for each line, if they mean something.
+   *
+   * More lines than there are colours are drawn as a band of minimum, mean and maximum, with one line
+   * that can be chosen. With `band` the lines are minimum, mean and maximum already. What stands at
+   * the top is the lines' mean, or with `summed` their sum. `note` stands beside the title.
+   * `onzoom(from, to)` gets the time that was selected by dragging, in seconds, and nothing after a
+   * double click.
    */
-  constructor({ title, unit = "", meaning = "", labels, band = false, summed = false, sync = "time",
-    height = HEIGHT, note = "", onzoom = null }) {
+  constructor({ title, metric = "", unit = "", meaning = "", labels, colours = null, band = false, summed = false,
+    sync = "time", height = HEIGHT, note = "", onzoom = null }) {
     Object.assign(this, { unit, labels, band, summed, sync, height, onzoom });
+    this.colours = colours ?? Array.from({ length: MAX_LINES }, (_, place) => `line${place}`);
+    this.isMany = labels.length > MAX_LINES;
+    this.isBand = band || this.isMany;
     this.focused = 0;
     this.now = h("output", { class: "now" }, "–");
+    this.unitName = h("span", { class: "unit dim" });
     this.body = h("div", { class: "plot" });
     this.body.style.height = `${height}px`;
     this.legend = h("div", { class: "lines", hidden: labels.length < 2 || band });
-    this.element = h("figure", { class: "chart", title: meaning || title },
-      h("figcaption", {}, h("span", { class: "name" }, title),
-        note ? h("span", { class: "dim small" }, note) : null, this.now), this.body, this.legend);
+    this.element = h("figure", { class: "chart", title: meaning || null, "data-metric": metric || null },
+      h("figcaption", {}, h("span", { class: "name", title: metric || title }, title ?? metricTitle(metric)),
+        this.unitName, note ? h("span", { class: "dim small" }, note) : null, this.now), this.body, this.legend);
     this.data = [[], ...labels.map(() => [])];
     this.visible = false;
     this.observer = new IntersectionObserver(([entry]) => {
@@ -64,18 +78,44 @@ export class Chart {
   draw() {
     if (!this.plot) {
       if (!this.body.clientWidth) return;
-      this.plot = new window.uPlot(this.options(), this.data, this.body);
+      this.plot = new window.uPlot(this.options(), this.drawn(), this.body);
       if (this.onzoom) this.plot.over.addEventListener("dblclick", () => this.onzoom());
-      this.keys();
-    } else this.plot.setData(this.data);
+      if (this.isMany) this.choices();
+      else this.keys();
+    } else this.plot.setData(this.drawn());
+  }
+
+  /** The columns of the lines: of many, their minimum, mean and maximum, and the chosen one. */
+  drawn() {
+    if (!this.isMany) return this.data;
+    const [times, ...columns] = this.data;
+    const band = [[], [], []];
+    times.forEach((_, row) => {
+      let [low, sum, high, there] = [Infinity, 0, -Infinity, 0];
+      for (const column of columns) {
+        const value = column[row];
+        if (value === null || value === undefined) continue;
+        if (value < low) low = value;
+        if (value > high) high = value;
+        sum += value;
+        there += 1;
+      }
+      band.forEach((column, place) => column.push(there ? [low, sum / there, high][place] : null));
+    });
+    return [times, ...band, this.chosen ? columns[this.chosen - 1] : times.map(() => null)];
+  }
+
+  /** The place of the line that was chosen of many, counted from 1; 0 is none. */
+  get chosen() {
+    return this.choice?.selectedIndex ?? 0;
   }
 
   latest(place = this.data[0].length - 1) {
     const values = this.data.slice(1).map((column) => column[place]);
     if (this.band) say(this.now, format(values[1], this.unit));
     else if (values.length === 1) say(this.now, format(values[0], this.unit));
-    else if (this.focused) {
-      const at = this.focused - 1;
+    else if (this.focused || this.chosen) {
+      const at = (this.focused || this.chosen) - 1;
       say(this.now, `${this.labels[at]} ${format(values[at], this.unit)}`);
     } else {
       const there = values.filter((value) => value !== null && !Number.isNaN(value));
@@ -86,17 +126,21 @@ export class Chart {
   }
 
   keys() {
-    const shown = this.labels.slice(0, MAX_LEGEND);
     if (this.labels.length < 2 || this.band) return;
-    this.legend.replaceChildren(
-      ...shown.map((label, place) => {
-        const key = h("span", {}, h("i", {}), label || "node");
-        key.firstChild.style.background = lineColour(place);
-        return key;
-      }),
-      ...(this.labels.length > MAX_LEGEND
-        ? [h("span", {}, `and ${this.labels.length - MAX_LEGEND} more`)] : []),
-    );
+    fill(this.legend, this.labels.map((label, place) => key(this.colours[place], label || "node")));
+  }
+
+  /** The legend of many lines, with a list of which one is drawn beside their band. */
+  choices() {
+    const chosen = this.chosen;
+    this.choice = h("select", { class: "quiet", "aria-label": `${this.element.querySelector(".name").textContent}: one of its lines`,
+      onchange: () => {
+        this.latest();
+        this.draw();
+      } }, ["one of them …", ...this.labels.map((label) => label || "node")].map((text, place) =>
+      h("option", { selected: place === chosen }, text)));
+    fill(this.legend, key(this.colours[0], `mean of ${this.labels.length}, minimum to maximum`),
+      key(this.colours[1], this.choice));
   }
 
   options() {
@@ -104,28 +148,27 @@ export class Chart {
     const grid = { stroke: colour("grid"), width: 1 };
     const font = "11px system-ui, sans-serif";
     const single = this.labels.length === 1;
-    const many = !single && !this.band;
-    const lines = this.labels.map((label, place) => ({
-      label: label || "node", width: single || this.band ? 1.5 : 1.25, spanGaps: false,
-      stroke: this.band && place !== 1 ? "transparent" : lineColour(this.band ? 0 : place),
-      fill: single ? `${lineColour(0)}22` : undefined, points: { show: false },
-    }));
+    const lineColour = (place) => colour(this.colours[place]);
+    const bandColours = ["transparent", lineColour(0), "transparent", lineColour(1)].slice(0, this.isMany ? 4 : 3);
+    const strokes = this.isBand ? bandColours : this.labels.map((_, place) => lineColour(place));
+    const lines = strokes.map((stroke) => ({ stroke, width: single || this.isBand ? 1.5 : 1.25, spanGaps: false,
+      fill: single ? `${lineColour(0)}22` : undefined, points: { show: false } }));
     return {
       width: this.body.clientWidth, height: this.height, series: [{}, ...lines],
-      bands: this.band ? [{ series: [3, 1], fill: `${lineColour(0)}33` }] : undefined,
+      bands: this.isBand ? [{ series: [3, 1], fill: `${lineColour(0)}33` }] : undefined,
       legend: { show: false }, focus: { alpha: 0.25 },
       cursor: { y: false, points: { size: 6 },
         // A selection is of one chart; what it shows then is all charts' time.
         sync: { key: this.sync, filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } },
         drag: { x: Boolean(this.onzoom), y: false, setScale: false, dist: 5 },
-        focus: { prox: many ? 16 : -1 } },
+        focus: { prox: single || this.isBand ? -1 : 16 } },
       scales: { y: { range: (_, low, high) => this.range(low, high) } },
       padding: [6, 22, 0, 0],
       axes: [
-        { stroke: text, grid: { show: false }, ticks: { show: false }, font, size: 27, gap: 9, space: 70,
+        { stroke: text, grid: { show: false }, ticks: { show: false }, font, size: 27, gap: 9, space: 64, incrs: STEPS,
           values: (_, times) => times.map((time) => brief(time, times.at(-1) - times[0])) },
-        { stroke: text, grid, ticks: { show: false }, font, size: 62, space: 34,
-          values: (_, values) => values.map((value) => format(value, this.unit, true)) },
+        { stroke: text, grid, ticks: { show: false }, font, size: 48, space: 34, incrs: this.unit === "count" ? WHOLE : undefined,
+          values: (_, values) => values.map((value) => this.axisLabel(value)) },
       ],
       hooks: {
         setSelect: [(plot) => this.select(plot)],
@@ -146,12 +189,33 @@ export class Chart {
     this.onzoom(from, to);
   }
 
+  /** The unit of the axis stands in the title; a number without a unit has its prefix at each label. */
+  axisLabel(value) {
+    return this.axisUnit.name ? String(Number((value * this.axisUnit.factor).toPrecision(3))) : format(value, this.unit, true);
+  }
+
+  /** The range of the axis, and with it its unit. */
   range(low, high) {
+    const [bottom, top] = this.bounds(low, high);
+    const isPlain = !this.unit || this.unit === "count";
+    this.axisUnit = isPlain ? { name: "" } : columnUnit([bottom, top], this.unit);
+    say(this.unitName, this.axisUnit.name);
+    return [bottom, top];
+  }
+
+  bounds(low, high) {
     if (low === null || high === null) return [0, this.unit === "percent" ? 100 : 1];
     if (this.unit === "percent" && high <= 100 && low >= 0) return [0, 100];
     const bottom = Math.min(0, low);
     return [bottom, high > bottom ? high + (high - bottom) * 0.08 : bottom + 1];
   }
+}
+
+/** An entry of a legend: a colour, and what has it. */
+function key(name, content) {
+  const entry = h("span", {}, h("i", {}), content);
+  entry.firstChild.style.background = `var(--${name})`;
+  return entry;
 }
 
 /** A time on the axis, with its date where the axis is longer than a day. */

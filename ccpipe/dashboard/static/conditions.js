@@ -1,15 +1,15 @@
-// What a node is doing: a word, a shape and a colour, so that nobody depends on the colour.
+// What a node is doing: a word, a shape and a colour of the theme, so that nobody depends on the colour.
 
 import { h, say } from "./dom.js";
 import { clock, duration } from "./units.js";
 
 /** In the order of the server's numbers. */
 export const CONDITIONS = [
-  { name: "busy", shape: "●", meaning: "A job runs on it" },
-  { name: "idle", shape: "○", meaning: "No job runs on it" },
-  { name: "drained", shape: "◆", meaning: "The scheduler starts no job on it" },
-  { name: "down", shape: "✕", meaning: "The scheduler reports it as down" },
-  { name: "silent", shape: "▲", meaning: "It has sent nothing for three of its intervals" },
+  { name: "busy", colour: "good", shape: "●", meaning: "A job runs on it" },
+  { name: "idle", colour: "dim", shape: "○", meaning: "No job runs on it" },
+  { name: "drained", colour: "warn", shape: "◆", meaning: "The scheduler starts no job on it" },
+  { name: "down", colour: "bad", shape: "✕", meaning: "The scheduler reports it as down" },
+  { name: "silent", colour: "line4", shape: "▲", meaning: "It has sent nothing for three of its intervals" },
 ];
 export const DRAINED = 2;
 export const DOWN = 3;

@@ -38,8 +38,9 @@ export function colour(name) {
 export const nodeLink = (cluster, node) =>
   `#/node/${encodeURIComponent(cluster)}/${encodeURIComponent(node)}`;
 
-/** A wide table scrolls by itself, so that the page does not. */
-export const scrolling = (table) => h("div", { class: "scroll" }, table);
+/** A wide table scrolls by itself, so that the page does not; also by keys, if nothing in it takes the focus. */
+export const scrolling = (table) =>
+  h("div", { class: "scroll", tabIndex: table.querySelector("a, button") ? null : 0 }, table);
 
 export const jobLink = (job) =>
   `#/job/${encodeURIComponent(job.cluster)}/${job.id}/${job.start}`;

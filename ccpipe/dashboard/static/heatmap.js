@@ -106,7 +106,7 @@ export class HeatMap {
     context.clearRect(0, 0, width, height);
     const ramp = palette();
     const empty = colour("cell");
-    const colours = { [DRAINED]: colour("warn"), [DOWN]: colour("bad"), [SILENT]: colour("bad") };
+    const colours = CONDITIONS.map((each) => colour(each.colour));
     this.values.forEach((value, place) => {
       const [x, y, wide, tall] = this.box(place, layout);
       const share = Math.max(0, Math.min(1, value / (this.top || 1)));

@@ -1,7 +1,8 @@
 // Stored metrics: the time that a page shows, kept in its address, and queries for it.
 
-import { fill, h, say } from "./dom.js";
+import { fill, h, say, scrolling } from "./dom.js";
 import { read } from "./link.js";
+import { metricTitle } from "./metrics.js";
 import { dateTime, timeZone } from "./units.js";
 
 const SPANS = [["1 h", 3600], ["6 h", 21600], ["24 h", 86400], ["7 d", 604800]];
@@ -93,10 +94,14 @@ export async function fetchHistory(query) {
   return { ...header, times, column };
 }
 
-/** Columns cut after the last row that has a value, and how many rows these are. */
-export function trimmed(times, columns) {
+/**
+ * Times and columns cut after the last row that has a value; without this row too if `isGrowing`:
+ * the store does not have the values of all nodes yet, which would look like a drop.
+ */
+export function trimmed(times, columns, isGrowing = false) {
   let rows = times.length;
   while (rows && columns.every((column) => column[rows - 1] === null)) rows -= 1;
+  if (isGrowing && rows) rows -= 1;
   return { times: times.slice(0, rows), columns: columns.map((column) => column.slice(0, rows)) };
 }
 
@@ -110,11 +115,10 @@ export class StatisticsTable {
     this.body = h("tbody", {});
     this.note = h("span", { class: "dim small" });
     const head = ["metric", "node", "minimum", "mean", "maximum"].map((name, place) =>
-      h("th", { class: place > 1 ? "number" : "" }, name));
+      h("th", { scope: "col", class: place > 1 ? "number" : "" }, name));
     this.element = h("section", { class: "card", hidden: true },
       h("div", { class: "head" }, h("h2", {}, "Statistics"), this.note, h("span", { class: "gap" }), this.button),
-      h("div", { class: "scroll" }, h("table", { class: "statistics" },
-        h("thead", {}, h("tr", {}, head)), this.body)));
+      scrolling(h("table", { class: "statistics" }, h("thead", {}, h("tr", {}, head)), this.body)));
   }
 
   /** Rows are `{ metric, unit, all: [minimum, mean, maximum], nodes: [[name, …], …] }`. */
@@ -133,11 +137,12 @@ export class StatisticsTable {
 
   draw() {
     const each = this.button.getAttribute("aria-pressed") === "true";
-    const line = (metric, node, values, unit) => h("tr", {}, h("td", {}, metric), h("td", {}, node),
+    const line = (metric, title, node, values, unit) => h("tr", { "data-metric": metric },
+      title ? h("th", { scope: "row", title: metric }, title) : h("td", {}), h("td", {}, node),
       values.map((value) => h("td", { class: "number" }, this.format(value, unit))));
     fill(this.body, this.rows.flatMap(({ metric, unit, all, nodes }) => [
-      line(metric, nodes.length === 1 ? nodes[0][0] : "all", all, unit),
-      ...(each && nodes.length > 1 ? nodes.map(([node, ...values]) => line("", node, values, unit)) : []),
+      line(metric, metricTitle(metric), nodes.length === 1 ? nodes[0][0] : "all", all, unit),
+      ...(each && nodes.length > 1 ? nodes.map(([node, ...values]) => line(metric, "", node, values, unit)) : []),
     ]));
   }
 }

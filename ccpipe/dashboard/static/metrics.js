@@ -33,13 +33,18 @@ export function metricTitle(name) {
 
 const PREFIXES = ["", "k", "M", "G", "T", "P"];
 
-/** The unit in which a column of values is readable: its name, and the factor to it. */
+/**
+ * The unit in which a column of values is readable: its name, and the factor to it. It is that of the
+ * largest value, or the next smaller one where most values would be below 1.
+ */
 export function columnUnit(values, unit) {
   const { factor, base, fixed } = unitOf(unit);
-  let top = 0;
-  for (const value of values) if (Math.abs(value) > top) top = Math.abs(value);
+  const sizes = Array.from(values, Math.abs).filter((size) => size > 0).sort((a, b) => a - b);
+  const top = (sizes.at(-1) ?? 0) * factor;
+  const median = (sizes[sizes.length >> 1] ?? 0) * factor;
   let place = 0;
-  if (!fixed) while (top * factor >= 1000 ** (place + 1) && place < PREFIXES.length - 1) place += 1;
+  if (!fixed) while (top >= 1000 ** (place + 1) && place < PREFIXES.length - 1) place += 1;
+  if (place && median < 1000 ** place) place -= 1;
   return { name: PREFIXES[place] + base, factor: factor / 1000 ** place };
 }
 

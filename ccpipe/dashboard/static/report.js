@@ -1,7 +1,7 @@
 // The report of a job, from POST /api/job-report: usage, efficiency, energy, what went wrong.
 
 import { card, h } from "./dom.js";
-import { format, percent, plural } from "./units.js";
+import { count, format, percent, plural } from "./units.js";
 
 /** Fetch the report of a job of the key { cluster, job, start }; throws an Error with the reason. */
 export async function fetchReport(key) {
@@ -19,6 +19,8 @@ export function reportCard(report) {
     : h("p", { class: "dim" }, "Nothing conspicuous was found."));
 }
 
+const hours = (number) => (number >= 999.5 ? count(number) : format(number)); // not in thousands of hours
+
 function facts({ node_hours: nodeHours, cpu_hours: cpuHours, cpu, memory, gpu }) {
   const share = (value) => percent(value ? value.used / value.allocated : null);
   const of = (value, unit) => (value ? `${format(value.used, unit)} of ${format(value.allocated, unit)}, on ${plural(value.nodes, "node")}` : "unknown");
@@ -26,7 +28,7 @@ function facts({ node_hours: nodeHours, cpu_hours: cpuHours, cpu, memory, gpu })
     ["CPU used", share(cpu), `hardware threads: ${of(cpu, "")}`],
     ["memory used", share(memory), `peak of each node: ${of(memory, "B")}`],
     ...(gpu ? [["GPU used", share(gpu), `GPUs: ${of(gpu, "")}`]] : []),
-    ["node-hours", format(nodeHours)],
-    ...(cpuHours === null ? [] : [["CPU-hours", format(cpuHours)]]),
+    ["node-hours", hours(nodeHours)],
+    ...(cpuHours === null ? [] : [["CPU-hours", hours(cpuHours)]]),
   ];
 }

@@ -81,6 +81,9 @@ async def test_first_page_sums_nodes_jobs_power_and_speed(rack: Served, page: Pa
     )
     await publish(rack, values("r1n2", mem_used=50e6))
     await page.until("document.querySelector('.exceeded').parentElement.hidden")
+    assert "r2n1: idle, drain; r9: down" in await page.js(
+        "document.querySelector('.log').innerText"
+    )
     missing = "document.querySelector('.missing').textContent"
     assert "1 drained (diamond), 1 down (cross), 1 silent (stroke)" in await page.js(missing)
     await page.js("document.querySelector('.totals dt a[href$=silent]').click()")
@@ -126,6 +129,9 @@ async def test_list_of_nodes_is_searched_grouped_and_sorted(rack: Served, page: 
     assert "r2n1 ◆drained" in shown
     assert "idle, drain: bad DIMM" in shown
     assert "r9 ✕down" in shown
+    # most of these are below 1 TF/s
+    unit = "import('/metrics.js').then(m => m.columnUnit([2e10, 2e11, 1.7e12], 'Flops/s').name)"
+    assert await page.js(unit) == "GF/s"
     await page.js("[...document.querySelectorAll('.nodes thead button')]"
                   ".find(b => b.textContent.startsWith('CPU load')).click()")  # fmt: skip
     await shows(page, NAMES, "r2n1,r1n2,r1n1,r2n2,r9")
@@ -208,7 +214,7 @@ async def test_node_that_sends_nothing_has_its_history(rack: Served, page: Page)
     await page.js("[...document.querySelectorAll('.spans button')][1].click()")
     await page.until("!!document.querySelector('.chart .name')")
     names = "[...document.querySelectorAll('.chart .name')].map(n => n.textContent).join()"
-    await shows(page, names, "mem_used,mem_used")  # in the summary, and in its section
+    await shows(page, names, "Memory used,Memory used")  # in the summary, and in its section
     assert await page.js("document.querySelector('.chart').title") == "memory used by programs"
     assert page.problems == []
 

@@ -27,6 +27,8 @@ NODES = ("n1", "n2", "n10")
 PAGES_BY_KEY = (
     ("2", "#/nodes"), ("3", "#/jobs"), ("4", "#/events"), ("5", "#/pipe"), ("1", "#/")
 )  # fmt: skip
+TITLE = "Memory used GB 64.0 GB"
+CHARTS = "[...document.querySelectorAll('.chart[data-metric]')].map(c => c.dataset.metric)"
 
 
 def contains(wanted: str, text: str) -> bool:
@@ -103,16 +105,61 @@ async def test_first_page_shows_all_nodes(busy: Served, page: Page) -> None:
 async def test_page_shows_live_values(busy: Served, page: Page) -> None:
     """Published values appear without reloading."""
     await go(page, busy, "#/node/fox.test/n1")
-    value = """[...document.querySelectorAll('.chart')]
-        .find(chart => chart.querySelector('.name').textContent === 'cpu_load')
-        ?.querySelector('.now').textContent"""
+    value = "document.querySelector('[data-metric=cpu_load] .now')?.textContent"
     await page.until(value, lambda text: text == "8.00")
     changed = {"cluster": "fox.test", "hostname": "n1", "type": "node"}
     await publish(busy, [metric("cpu_load", 31.5, time=int(time.time()) * SECOND, tags=changed)])
     await page.until(value, lambda text: text == "31.5")
     # A new series appears by itself.
     await publish(busy, [metric("ipc", 1.25, time=int(time.time()) * SECOND, tags=changed)])
-    await page.until("document.body.textContent", lambda text: "ipc" in text)
+    ipc = "document.querySelector('[data-metric=ipc] .now')?.textContent"
+    await page.until(ipc, lambda text: text == "1.25")
+    assert page.problems == []
+
+
+async def test_chart_has_title_with_unit_and_name_of_metric(busy: Served, page: Page) -> None:
+    """The unit is that of the axis; the page is searched by title and by name."""
+    await go(page, busy, "#/node/fox.test/n1")
+    title = "document.querySelector('[data-metric=mem_used] figcaption')"
+    await page.until(f"{title}?.innerText.replaceAll('\\n', ' ')", lambda t: t == TITLE)
+    assert await page.js(f"{title}.querySelector('.name').title") == "mem_used"
+    search = "document.querySelector('input[type=search]')"
+    shown = "[...document.querySelectorAll('.chart:not([hidden])')].map(c => c.dataset.metric)"
+    for word in ("mem_used", "memory used"):
+        await page.js(f"{search}.value = {word!r}; {search}.dispatchEvent(new Event('input'))")
+        assert set(await page.js(shown)) == {"mem_used"}
+    assert page.problems == []
+
+
+async def test_chart_of_many_parts_is_band_with_one_to_choose(busy: Served, page: Page) -> None:
+    """Beyond eight parts, so that no colour is used twice; eight have a line and colour each."""
+    tags = {"cluster": "fox.test", "hostname": "n1", "type": "node", "stype": "device"}
+    now = int(time.time()) * SECOND
+    for name, count in (("io_reads", 12), ("io_writes", 8)):
+        await publish(busy, [
+            metric(name, float(10 * part), time=now, tags={**tags, "stype-id": f"sd{part:02}"})
+            for part in range(count)
+        ])  # fmt: skip
+    await go(page, busy, "#/node/fox.test/n1")
+    await page.until("!!document.querySelector('[data-metric=io_reads]')")
+    await page.js("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    await page.js("document.querySelector('[data-metric=io_writes]').scrollIntoView()")
+    colours = "new Set([...document.querySelectorAll('[data-metric=io_writes] .lines i')]"
+    different = f"{colours}.map(i => getComputedStyle(i).backgroundColor)).size"
+    await page.until(different, lambda number: number == 8)
+    legend = "document.querySelector('[data-metric=io_reads] .lines')"
+    await page.until(f"{legend}?.innerText", lambda text: "mean of 12, minimum to maximum" in text)
+    now_shown = "document.querySelector('[data-metric=io_reads] .now').textContent"
+    assert await page.js(now_shown) == "sum 660"
+    column = """import('/chart.js').then(({Chart}) => { const chart = new Chart({title: 't',
+        labels: Array(12).fill('part')}); chart.set([[1, 2], ...Array.from({length: 12},
+        (_, part) => [part ? part : null, null])]); return chart.drawn(); })"""
+    assert await page.js(column) == [[1, 2], [1, None], [6, None], [11, None], [None, None]]
+    await page.js(
+        f"(s => {{ s.value = [...s.options].find(o => o.text.endsWith('sd07')).value;"
+        f" s.dispatchEvent(new Event('change')); }})({legend}.querySelector('select'))"
+    )
+    await page.until(now_shown, lambda text: text == "device sd07 70.0")
     assert page.problems == []
 
 
@@ -162,8 +209,7 @@ async def test_job_page_shows_nodes_energy_and_roofline(busy: Served, page: Page
         const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
         return d.filter((v, i) => i % 4 === 3 && v > 0).length; })()"""
     await page.until(painted, lambda pixels: pixels > 500)
-    names = "[...document.querySelectorAll('.chart .name')].map(n => n.textContent)"
-    assert {"flops_any", "mem_bw", "cpu_load"} <= set(await page.js(names))
+    assert {"flops_any", "mem_bw", "cpu_load"} <= set(await page.js(CHARTS))
     assert page.problems == []
 
 
@@ -182,8 +228,7 @@ async def test_node_page_shows_history_at_interval(busy: Served, page: Page, int
     await page.until("document.querySelectorAll('.chart').length", lambda n: n >= 7)
     await page.js("[...document.querySelectorAll('.spans button')][1].click()")
     await page.until("location.hash", lambda at: at == "#/node/fox.test/n1?last=3600")
-    charts = "[...document.querySelectorAll('.chart .name')].map(n => n.textContent)"
-    await page.until(charts, lambda names: set(names) == {"mem_used"})
+    await page.until(CHARTS, lambda names: set(names) == {"mem_used"})
     pressed = "document.querySelector('.spans [aria-pressed=true]').textContent"
     assert await page.js(pressed) == "1 h"
     drawn = """import('/history.js').then(m => m.fetchHistory({of: 'nodes', cluster: 'fox.test',
@@ -194,11 +239,11 @@ async def test_node_page_shows_history_at_interval(busy: Served, page: Page, int
     # the address opens the same time elsewhere
     await page.open("about:blank")
     await go(page, busy, f"#/node/fox.test/n1?from={begin}&to={begin + 1200}")
-    await page.until(charts, lambda names: set(names) == {"mem_used"})
+    await page.until(CHARTS, lambda names: set(names) == {"mem_used"})
     fields = "[...document.querySelectorAll('.range input')].map(i => new Date(i.value) / 1000)"
     await page.until(fields, [begin, begin + 1200].__eq__)
     await page.js("[...document.querySelectorAll('.spans button')][0].click()")
-    await page.until(charts, lambda names: len(names) >= 7)
+    await page.until(CHARTS, lambda names: len(names) >= 7)
     assert page.problems == []
 
 
@@ -212,9 +257,8 @@ async def test_gone_node_shows_history(busy: Served, page: Page) -> None:
     await page.until("document.querySelector('main').textContent",
                      lambda text: "Nothing has been received" in text)  # fmt: skip
     await page.js("[...document.querySelectorAll('.spans button')][1].click()")
-    await page.until(
-        "document.querySelector('.chart .name')?.textContent", lambda name: name == "mem_used"
-    )
+    title = "document.querySelector('.chart .name')?.textContent"
+    await page.until(title, lambda text: text == "Memory used")
     assert page.problems == []
 
 

@@ -4,6 +4,7 @@ import { card, h, jobLink, nodeLink } from "../dom.js";
 import { clock, duration, plural } from "../units.js";
 
 const MAX_LINES = 1000;
+const MAX_NODES = 20;
 
 /** One event or log message as a line; a click shows all of its text. */
 export function entryLine(entry) {
@@ -27,10 +28,11 @@ export function entryLine(entry) {
   return line;
 }
 
-/** What an event says, in short; of a job its key too, rather than its JSON. */
+/** What an event says, in short, rather than its JSON; of a job its key too. */
 function brief({ name, text, label, cluster }) {
-  if (name !== "job") return { text };
+  if (!["job", "nodestate", "nodereason"].includes(name)) return { text };
   try {
+    if (name !== "job") return { text: nodesOf(JSON.parse(text)) };
     const job = JSON.parse(text);
     const nodes = job.numNodes ? plural(job.numNodes, "node") : "";
     const ran = job.stopTime && job.startTime ? `after ${duration(job.stopTime - job.startTime)}` : "";
@@ -44,6 +46,10 @@ function brief({ name, text, label, cluster }) {
     return { text };
   }
 }
+
+/** States or reasons of nodes: "n1: idle, drain; n2: down". */
+const nodesOf = ({ nodes }) => nodes.slice(0, MAX_NODES).map(({ hostname, states, reason }) =>
+  `${hostname}: ${states?.join(", ") || reason || "no reason"}`).join("; ") + (nodes.length > MAX_NODES ? " …" : "");
 
 export class EventsPage {
   constructor() {

@@ -16,7 +16,7 @@ export class HealthPage {
     this.title = "Pipe";
     this.query = { view: "health" };
     this.columns = new Columns(3);
-    this.charts = [["lines", ""], ["messages", ""], ["bytes", "B/s"]].map(([title, unit]) =>
+    this.charts = [["Lines", ""], ["Messages", ""], ["Bytes", "B/s"]].map(([title, unit]) =>
       new Chart({ title: `${title} per second`, unit, labels: [""] }));
     this.counts = h("dl", { class: "counts" });
     this.consumers = h("div", {});
@@ -53,11 +53,11 @@ export class HealthPage {
   showStreams({ consumers, streams, problem }) {
     const why = h("p", { class: "empty" }, problem || "There are none: JetStream stores nothing here.");
     fill(this.consumers, consumers.length ? table(
-      ["bridge", "stream", "pending", "ack pending", "redelivered"],
+      ["bridge", "stream", "pending", "ack pending", "redelivered"], [2, 3, 4],
       consumers.map((each) => [each.name, each.stream, count(each.waiting),
         count(each.ack_pending), count(each.redelivered)]),
       (place) => consumers[place].waiting > 10000) : why);
-    fill(this.streams, streams.length ? table(["stream", "messages", "size", "subjects"],
+    fill(this.streams, streams.length ? table(["stream", "messages", "size", "subjects"], [1, 2],
       streams.map((each) => [each.name, count(each.messages), format(each.bytes, "B"),
         each.subjects.join(", ")])) : why.cloneNode(true));
   }
@@ -65,7 +65,7 @@ export class HealthPage {
   showDead({ letters, reasons }) {
     const found = Object.entries(reasons).sort(([, a], [, b]) => b - a);
     fill(this.reasons, found.length
-      ? table(["times", "reason"], found.slice(0, 10).map(([reason, times]) => [count(times), reason]))
+      ? table(["times", "reason"], [0], found.slice(0, 10).map(([reason, times]) => [count(times), reason]))
       : h("p", { class: "empty" }, "None. Lines that a store rejects would be listed here with the reason."));
     this.letters.prepend(...letters.map(letterLine).reverse());
     while (this.letters.children.length > MAX_LETTERS) this.letters.lastChild.remove();
@@ -89,9 +89,11 @@ function letterLine(letter) {
   return line;
 }
 
-function table(heads, rows, marked = () => false) {
-  return scrolling(h("table", { class: "fit" },
-    h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col" }, name)))),
-    h("tbody", {}, rows.map((cells, place) => h("tr", { class: marked(place) ? "warn" : "" },
-      cells.map((cell) => h("td", {}, cell)))))));
+/** A table; `numbers` are the places of the columns with numbers. */
+function table(heads, numbers, rows, marked = () => false) {
+  const classOf = (place) => (numbers.includes(place) ? "number" : null);
+  return scrolling(h("table", { class: numbers.includes(heads.length - 1) ? null : "fit" },
+    h("thead", {}, h("tr", {}, heads.map((name, place) => h("th", { scope: "col", class: classOf(place) }, name)))),
+    h("tbody", {}, rows.map((cells, row) => h("tr", { class: marked(row) ? "warn" : "" },
+      cells.map((cell, place) => h("td", { class: classOf(place) }, cell)))))));
 }

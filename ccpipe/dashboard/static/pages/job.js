@@ -1,6 +1,6 @@
 // One job: what it is, how its nodes do, energy, roofline; all of exactly its own time.
 
-import { Chart, Columns } from "../chart.js";
+import { Chart, Columns, MAX_LINES } from "../chart.js";
 import { card, fill, h, nodeLink, say } from "../dom.js";
 import { fetchHistory, StatisticsTable, TimeRange, trimmed } from "../history.js";
 import { BAND, energyOf, JobColumns, joined, statisticsOf } from "../jobdata.js";
@@ -9,7 +9,6 @@ import { Roofline } from "../roofline.js";
 import { count, dateTime, duration, energy, format } from "../units.js";
 
 const REFRESH = 30000;
-const MAX_LINES = 8;
 
 export class JobPage {
   constructor({ parts, about, params }) {
@@ -19,8 +18,8 @@ export class JobPage {
     this.about = about;
     this.title = `job ${job}`;
     this.query = { view: "job", ...this.key };
-    this.hasEnergy = about.history; // of the whole job, unless its report has none
     this.charts = [];
+    this.hasEnergy = about.history; // of the whole job, unless its report has none
     this.rows = new Columns(0);
     this.facts = h("dl", { class: "facts" });
     this.nodes = h("p", { class: "nodes" });
@@ -30,7 +29,7 @@ export class JobPage {
     this.roofline = new Roofline();
     this.energy = h("dl", { class: "counts energy" });
     this.zoom = (from, to) => about.history && this.range.zoom(from, to);
-    this.power = new Chart({ title: "power of all nodes", unit: "W", labels: [""], height: 190, onzoom: this.zoom });
+    this.power = new Chart({ title: "Power of all nodes", unit: "W", labels: [""], height: 190, onzoom: this.zoom });
     this.side = h("div", { class: "halves", hidden: true },
       this.roofline.element, card("Energy of the whole job", this.energy, this.power.element));
     this.statistics = new StatisticsTable(format);
@@ -144,7 +143,7 @@ export class JobPage {
     this.charts = metrics.filter((metric) => !powers.includes(metric)).map((metric) => {
       const { unit, meaning } = known[metric] ?? {};
       const note = whole.has(metric) ? "whole node, other jobs included" : "";
-      return { metric, chart: new Chart({ title: metric, unit, meaning, note, labels: this.labels, band,
+      return { metric, chart: new Chart({ metric, unit, meaning, note, labels: this.labels, band,
         onzoom: this.zoom }) };
     });
     fill(this.body, this.charts.map(({ chart }) => chart.element));
@@ -160,8 +159,7 @@ export class JobPage {
     this.statistics.set(statistics.map((row) => ({ ...row, unit: known[row.metric]?.unit })), note);
   }
 
-  showEnergy({ joules, seconds }) {
-    const nodes = this.job.nodes.length;
+  showEnergy({ joules, seconds, nodes = this.job.nodes.length }) {
     fill(this.energy, [
       ["energy", energy(joules)],
       ["mean power", seconds ? format(joules / seconds, "W") : "–"],
@@ -169,12 +167,12 @@ export class JobPage {
       ["measured for", duration(seconds)],
     ].map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
   }
+
   showReport(report) {
     fill(this.report, reportCard(report));
     this.hasEnergy = Boolean(report.energy);
     if (report.energy) this.showEnergy(report.energy);
   }
-
 
   /** Read the statistics of the whole job, and the columns of the shown time. */
   async loadAll() {
@@ -206,7 +204,7 @@ export class JobPage {
       if (number !== this.number) return;
       const all = answer.metrics.flatMap((_, at) => (answer.nodes ?? BAND).map((__, label) =>
         answer.column(at * (answer.nodes ?? BAND).length + label)));
-      const { times, columns } = trimmed(answer.times, [...all, answer.column(all.length)]);
+      const { times, columns } = trimmed(answer.times, [...all, answer.column(all.length)], !this.job.stop);
       this.stored = new JobColumns(answer, times, (place) => columns[place], columns.at(-1));
       this.stored.step = answer.step;
       say(this.note, answer.truncated ? "There is more than can be shown: choose a shorter time." : "");

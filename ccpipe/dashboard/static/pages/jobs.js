@@ -1,6 +1,7 @@
 // The list of jobs: searched, sorted and paged by the server; everything chosen is in the address.
 
 import { card, fill, h, jobLink, nodeLink, say, scrolling } from "../dom.js";
+import { metricTitle } from "../metrics.js";
 import { clock, count, duration, energy, percent, plural } from "../units.js";
 
 const COLUMNS = ["job", "user", "name", "partition", "nodes", "started", "elapsed", "state"];
@@ -36,7 +37,7 @@ export class JobTable {
 
   set(jobs, empty = this.empty) {
     this.running = [];
-    const heads = h("tr", {}, COLUMNS.map((name) => h("th", { scope: "col", class: name }, name)));
+    const heads = h("tr", {}, COLUMNS.map((name) => h("th", { scope: "col", class: classOf(name) }, name)));
     fill(this.element, jobs.length
       ? scrolling(h("table", { class: "jobs" }, h("thead", {}, heads),
         h("tbody", {}, jobs.map((job) => this.row(job)))))
@@ -50,7 +51,7 @@ export class JobTable {
       user: job.user, name: job.name, partition: job.partition, nodes: nodesOf(job, job.first[0]),
       started: clock(job.start), elapsed: duration(job.stop - job.start), state: stateOf(job),
     };
-    const row = h("tr", {}, COLUMNS.map((name) => h("td", { class: name }, cells[name])));
+    const row = h("tr", {}, COLUMNS.map((name) => h("td", { class: classOf(name) }, cells[name])));
     if (!job.stop) this.running.push([row.querySelector(".elapsed"), job.start]);
     return row;
   }
@@ -81,8 +82,8 @@ const PENDING_HEADS = [
   ["hwthreads", "hardware threads", true], ["walltime", "time limit", true],
   ["submit", "waiting since"], ["reason", "reason"],
 ];
-const NUMBERS = new Set(["job", "nodes", "start", "stop", "duration", "energy", "cpu", "memory", "gpu",
-  "hwthreads", "walltime", "submit"]);
+const NUMBERS = new Set(["job", "nodes", "start", "started", "stop", "duration", "elapsed", "energy", "cpu",
+  "memory", "gpu", "hwthreads", "walltime", "submit"]);
 const LISTS = ["user", "project", "partition", "state", "node", "cluster"];
 /** Ranges with the factor from what is typed to what is stored. */
 const RANGES = {
@@ -128,7 +129,7 @@ export class JobsPage {
       field(`${name}_max`, "\u00a0", { inputMode: "decimal", placeholder: "to", "aria-label": `${title}, to` }));
     const metric = h("select", { "aria-label": "Metric", onchange: (event) => this.change({ metric: event.target.value }) },
       ["", ...METRICS].map((name) => h("option", { value: name, selected: name === (this.params.get("metric") ?? "") },
-        name ? `mean ${name}` : "metric …")));
+        name ? `mean ${metricTitle(name)}` : "metric …")));
     const isUsed = [...this.params.keys()].some((name) => !["q", "show", "sort", "page"].includes(name));
     return h("details", { class: "filters", open: isUsed }, h("summary", {}, "Filters"), h("div", { class: "fields" },
       LISTS.map((name) => field(name, name)), field("name", "name contains"),

@@ -4,6 +4,7 @@ import { Chart, Columns } from "../chart.js";
 import { SILENT, acknowledgeButton, conditionMark, readFacts, remark } from "../conditions.js";
 import { card, fill, h, say } from "../dom.js";
 import { fetchHistory, TimeRange } from "../history.js";
+import { metricTitle } from "../metrics.js";
 import { duration, format } from "../units.js";
 import { entryLine } from "./events.js";
 import { JobTable } from "./jobs.js";
@@ -135,7 +136,7 @@ export class NodePage {
       const whole = all.find(({ part }) => !part);
       const { unit, meaning, averaged } = known[metric] ?? {};
       const labels = lines.map(({ part }) => part);
-      const chart = new Chart({ title: metric, unit, meaning, labels, summed: !averaged,
+      const chart = new Chart({ metric, unit, meaning, labels, summed: !averaged,
         onzoom: (from, to) => this.about.history && this.range.zoom(from, to) });
       this.charts.push({ chart, metric, lines, whole });
       return chart.element;
@@ -187,7 +188,8 @@ export class NodePage {
   filter() {
     const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
     for (const { chart, metric } of this.charts) {
-      chart.element.hidden = !words.every((word) => metric.toLowerCase().includes(word));
+      const names = `${metric} ${metricTitle(metric)}`.toLowerCase();
+      chart.element.hidden = !words.every((word) => names.includes(word));
     }
     for (const section of this.body.querySelectorAll("details")) {
       const some = section.querySelector(".chart:not([hidden])");

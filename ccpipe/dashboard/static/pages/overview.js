@@ -66,7 +66,7 @@ export class OverviewPage {
       entry("power", "power"), entry("flops", "floating-point speed"));
     const chart = (title, more) => new Chart({ title, labels: [""], ...more });
     this.charts = [
-      chart("Nodes", { labels: CONDITIONS.map(({ name }) => name), summed: true, unit: "count" }),
+      chart("Nodes", { labels: CONDITIONS.map(({ name }) => name), colours: CONDITIONS.map((each) => each.colour), summed: true, unit: "count" }),
       chart("Jobs running", { unit: "count" }), chart("Power", { unit: "W" }),
       chart("Floating-point speed", { unit: "Flops/s" })];
     this.counted = new Columns(CONDITIONS.length + 2);

@@ -6,6 +6,7 @@ installs.
 
 import asyncio
 import contextlib
+import os
 import shutil
 import sys
 import tempfile
@@ -129,4 +130,5 @@ if __name__ == "__main__":
     images = Path(sys.argv[1]) if sys.argv[1:] else IMAGES
     images.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="ccpipe-") as temporary:
+        os.environ["XDG_STATE_HOME"] = temporary  # of no earlier pictures' jobs
         asyncio.run(main(Path(temporary), float(sys.argv[2]) if sys.argv[2:] else SECONDS, images))

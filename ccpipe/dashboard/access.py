@@ -25,6 +25,8 @@ from ccpipe.jobs import Job
 from ccpipe.live.state import Entry
 
 SECOND = 10**9
+MIN_SUMMED_NODES = 4
+"""Number of nodes of which a user may see the history of sums: of fewer it tells of the nodes."""
 TOLERANCE = 1.0
 """Seconds by which a query may exceed a job, as pages round its times."""
 H = TypeVar("H", bound=Callable[..., Any])
@@ -97,6 +99,11 @@ class Viewer:
                 allowed.update(node.hostname for node in job.nodes)
         if not allowed.issuperset(nodes):
             raise AccessError("only the nodes of your own jobs, from their start to their end")
+
+    def check_sums(self, nodes: int) -> None:
+        """Raise AccessError unless the viewer may see the history of sums over so many nodes."""
+        if not self.sees_all and nodes < MIN_SUMMED_NODES:
+            raise AccessError(f"history of fewer than {MIN_SUMMED_NODES} nodes is not for users")
 
 
 _viewer: ContextVar[Viewer] = ContextVar("viewer")

@@ -3,6 +3,7 @@
 Columns follow the header in its order. Times are regular: ``start``, ``step`` and ``count``.
 """
 
+import asyncio
 import contextlib
 import time
 from array import array
@@ -16,6 +17,8 @@ from ccpipe.dashboard.access import Viewer
 from ccpipe.dashboard.job_columns import is_averaged
 from ccpipe.dashboard.views import JOB_METRICS, MAX_LINES, SECOND, details, frame
 from ccpipe.errors import ConfigError, DeniedError, MissingExtra, UnavailableError, UsageError
+from ccpipe.formats.units import parse_unit
+from ccpipe.history.indexing import JobIndexer
 from ccpipe.history.interfaces import (
     Column,
     History,
@@ -23,7 +26,11 @@ from ccpipe.history.interfaces import (
     MetricCurves,
     MetricQuery,
     MetricStatistics,
+    NodeSum,
+    SumCurves,
+    SumQuery,
 )
+from ccpipe.history.job_counts import counts
 from ccpipe.jobs import Job, RunKey
 from ccpipe.live.feed import LiveFeed
 from ccpipe.node.sampling.collector import PLATFORM_POWER, POWERS, Metric, power_metrics
@@ -71,7 +78,19 @@ class JobStatisticsQuery(
     begin: int
 
 
-StoreQuery = HistoryQuery | JobHistoryQuery | JobStatisticsQuery
+class SumsQuery(msgspec.Struct, tag_field="of", tag="sums", forbid_unknown_fields=True):
+    """Sums over all nodes of a cluster, and its jobs; times as in ``HistoryQuery``."""
+
+    cluster: str | None
+    """All if None."""
+    start: float
+    stop: float
+
+
+POWER = NodeSum(POWERS, whole=PLATFORM_POWER)
+SPEED = NodeSum(("flops_any",))
+
+StoreQuery = HistoryQuery | JobHistoryQuery | JobStatisticsQuery | SumsQuery
 _decoder = msgspec.json.Decoder(StoreQuery)
 
 
@@ -86,7 +105,7 @@ def read_query(body: bytes) -> StoreQuery:
 
 def job_key(query: StoreQuery) -> RunKey | None:
     """Return the run of a job that a query is about; None for a query of nodes."""
-    if isinstance(query, HistoryQuery):
+    if isinstance(query, HistoryQuery | SumsQuery):
         return None
     return RunKey(query.cluster, query.job, query.begin * SECOND)
 
@@ -101,11 +120,16 @@ def check_access(viewer: Viewer, feed: LiveFeed, query: StoreQuery, job: Job | N
             feed.state.jobs.jobs.values(), cluster=query.cluster, nodes=query.nodes,
             start=query.start, stop=query.stop,
         )  # fmt: skip
+    elif isinstance(query, SumsQuery):
+        nodes = feed.state.nodes.in_order()
+        viewer.check_sums(sum(query.cluster in (None, node.id[0]) for node in nodes))
     elif job is None or not viewer.may_see(job):
         raise UsageError(UNKNOWN_JOB)
 
 
-async def answer(feed: LiveFeed, history: History, query: StoreQuery, job: Job | None) -> bytes:
+async def answer(
+    feed: LiveFeed, history: History, jobs: JobIndexer, query: StoreQuery, job: Job | None
+) -> bytes:
     """Return the answer to a query, of which `job` is the job.
 
     Raises UsageError for a query that cannot be answered, and UnavailableError.
@@ -114,6 +138,8 @@ async def answer(feed: LiveFeed, history: History, query: StoreQuery, job: Job |
     with _store_errors():
         if isinstance(query, HistoryQuery):
             return await _of_nodes(history, query, known)
+        if isinstance(query, SumsQuery):
+            return await _of_sums(history, jobs, query, known)
         assert job is not None, "check_access() refuses a query of an unknown job"
         if isinstance(query, JobStatisticsQuery):
             return frame(await _statistics(history, job, known))
@@ -142,6 +168,31 @@ async def _of_nodes(history: History, query: HistoryQuery, known: Mapping[str, M
         "known": _known(known, {curve.metric for curve in curves}),
     }
     return frame(header, _numbers(curve.values for curve in curves))
+
+
+async def _of_sums(
+    history: History, jobs: JobIndexer, query: SumsQuery, known: Mapping[str, Metric]
+) -> bytes:
+    """Answer with columns of power in W, speed in Flops/s, running jobs, nodes with a job."""
+    sums = SumQuery(
+        cluster=query.cluster, start=query.start, stop=query.stop, sums=(POWER, SPEED)
+    )  # fmt: skip
+    found = await history.sums(sums)
+    power, speed = (
+        values * _scale(known, each.metrics[0])
+        for each, values in zip(sums.sums, found.values, strict=True)
+    )
+    end = found.times[-1] + found.step if len(found.times) else query.stop
+    times = await jobs.times(query.cluster, query.start - found.step, float(end))
+    running, busy = await asyncio.to_thread(counts, times, found.times, found.step)
+    header = _times(found) | {"columns": ["power", "speed", "running", "busy"]}
+    return frame(header, _numbers([power, speed, running, busy]))
+
+
+def _scale(known: Mapping[str, Metric], metric: str) -> float:
+    """Return the factor from stored values of a metric to its base unit."""
+    row = known.get(metric)
+    return float(parse_unit(row.unit).scale) if row is not None and row.unit else 1.0
 
 
 async def _of_job(
@@ -269,11 +320,11 @@ def _over_nodes(rows: Sequence[MetricStatistics]) -> tuple[float, float, float]:
     return min(row.minimum for row in rows), mean, max(row.maximum for row in rows)
 
 
-def _times(found: MetricCurves) -> dict[str, Any]:
+def _times(found: MetricCurves | SumCurves) -> dict[str, Any]:
     start = float(found.times[0]) if len(found.times) else 0.0
     return {
         "start": start, "step": found.step, "count": len(found.times),
-        "truncated": found.is_truncated,
+        "truncated": isinstance(found, MetricCurves) and found.is_truncated,
     }  # fmt: skip
 
 

@@ -299,7 +299,8 @@ class DashboardServer:
         key = job_key(query)
         job = await self.jobs.job(key) if key is not None else None
         check_access(current_viewer(), self.feed, query, job)
-        return web.Response(body=await answer(self.feed, self.history, query, job))
+        found = await answer(self.feed, self.history, self.jobs.indexer, query, job)
+        return web.Response(body=found)
 
     @requires(Role.USER)
     async def _live(self, request: web.Request) -> web.StreamResponse:

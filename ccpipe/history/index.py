@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -39,6 +39,8 @@ MAX_BYTES = 2**30
 DROPPED = 0.02
 """Share of the jobs that are dropped at once."""
 MAX_NODES = 10_000
+MAX_NODE_TIMES = 500_000
+"""Times of jobs on nodes that are read at once, to count the nodes with a job."""
 MAX_TEXT = 255
 LOCK_SECONDS = 5.0
 """How long another process may write before an error is raised."""
@@ -81,6 +83,17 @@ class FoundJobs(msgspec.Struct):
     jobs: list[dict[str, Any]]
     """`COLUMNS` of each job; None where unknown. Times are seconds, and the stop of a run is 0,
     as is the start of a pending job."""
+
+
+class JobTimes(NamedTuple):
+    """When jobs ran, in seconds since the epoch; those that run end with the queried time."""
+
+    jobs: list[tuple[float, float]]
+    """Start and stop of each job."""
+    nodes: list[tuple[int, float, float]] | None
+    """Number of the node, start and stop of each job on it; None beyond ``MAX_NODE_TIMES``."""
+    since: float
+    """Start of the first known job."""
 
 
 class JobIndex:
@@ -268,6 +281,34 @@ class JobIndex:
             )
             jobs = [dict(zip(COLUMNS, row, strict=True)) for row in cursor]
         return FoundJobs(total, jobs)
+
+    def times(self, cluster: str | None, start: float, stop: float) -> JobTimes:
+        """Return when jobs ran in a time, of all clusters if `cluster` is None."""
+        parameters = {
+            "cluster": cluster, "from": start, "to": stop, "limit": MAX_NODE_TIMES + 1,
+        }  # fmt: skip
+        of_cluster = "1" if cluster is None else "cluster = :cluster"
+        within = f"{BY_STOP} > :from AND start < :to AND {of_cluster}"
+        times = "start, CASE stop WHEN 0 THEN :to ELSE stop END"
+        nodes = f"SELECT cluster, host, {times} FROM jobs JOIN job_nodes ON job_nodes.job = jobs.id"  # noqa: S608 - values are bound
+        with self._session("BEGIN") as connection:
+            jobs = connection.execute(f"SELECT {times} FROM jobs WHERE {within}", parameters)  # noqa: S608 - values are bound
+            found = jobs.fetchall()
+            rows = connection.execute(
+                f"{nodes} WHERE {within} LIMIT :limit",
+                parameters,
+            ).fetchall()
+            [since] = connection.execute(
+                f"SELECT min(start) FROM jobs WHERE {of_cluster}",  # noqa: S608 - values are bound
+                parameters,
+            ).fetchone()
+        numbers: dict[tuple[str, int], int] = {}  # a name may occur in several clusters
+        on_nodes = [
+            (numbers.setdefault((of, host), len(numbers)), *span) for of, host, *span in rows
+        ]
+        is_complete = len(rows) <= MAX_NODE_TIMES
+        since = math.inf if since is None else since
+        return JobTimes(found, on_nodes if is_complete else None, since)
 
     def newest(self) -> float:
         """Return when the latest job ended that has, in seconds since the epoch; 0 without one."""

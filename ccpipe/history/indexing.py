@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from ccpipe.errors import DeniedError, UnavailableError, UsageError
-from ccpipe.history.index import BrokenIndexError, FoundJobs, JobIndex
+from ccpipe.history.index import BrokenIndexError, FoundJobs, JobIndex, JobTimes
 from ccpipe.history.interfaces import History
 from ccpipe.history.job_search import JobSearch
 from ccpipe.history.report import UsageReport, fetch_report
@@ -124,6 +124,12 @@ class JobIndexer:
     async def get(self, key: RunKey) -> Job | None:
         await self._write()
         return await self._call(functools.partial(JobIndex.get, key=key))
+
+    async def times(self, cluster: str | None, start: float, stop: float) -> JobTimes:
+        """Return when jobs ran in a time, of all clusters if `cluster` is None."""
+        await self._write()
+        read = functools.partial(JobIndex.times, cluster=cluster, start=start, stop=stop)
+        return await self._call(read)
 
     async def report(self, job: Job) -> UsageReport:
         """Return the report of a job as of now; raises UsageError or UnavailableError."""

@@ -133,34 +133,6 @@ def summed(
     return SumCurves(windows.times, float(windows.step), values)
 
 
-def mean_counts(starts: Column, stops: Column, times: Column, step: float) -> Column:
-    """Return how many of some spans of time there are on average in each step from `times` on."""
-    edges = np.append(times, times[-1:] + step)
-    passed = _integral(starts, edges) - _integral(stops, edges)
-    return np.asarray(np.diff(passed) / step, np.float64)
-
-
-def _integral(begins: Column, edges: Column) -> Column:
-    """Return the sum of the time since each of `begins`, at each edge."""
-    ordered = np.sort(begins)
-    sums = np.concatenate([[0.0], np.cumsum(ordered)])
-    before = np.searchsorted(ordered, edges)
-    return np.asarray(before * edges - sums[before], np.float64)
-
-
-def merged(hosts: Column, starts: Column, stops: Column) -> tuple[Column, Column]:
-    """Return starts and stops of the times in which each host has one span or more."""
-    order = np.lexsort((starts, hosts))
-    hosts, starts, stops = hosts[order], starts[order], stops[order]
-    # Of one host after another, so that the latest stop so far is never another host's.
-    offset = (stops.max(initial=0.0) + 1) * np.unique(hosts, return_inverse=True)[1]
-    latest = np.maximum.accumulate(stops + offset)
-    is_first = np.ones(len(starts), np.bool_)
-    is_first[1:] = (starts + offset)[1:] > latest[:-1]
-    is_last = np.append(is_first[1:], np.ones(min(1, len(starts)), np.bool_))
-    return starts[is_first], (latest - offset)[is_last]
-
-
 # The value of a node is that of the first level that it has, of `whole` alone if it sends that.
 # `means` are of each series in a window; `number` is that of the sum, `metric` and `level` numbers.
 TOTALS = """

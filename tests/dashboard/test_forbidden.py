@@ -418,7 +418,14 @@ def _span(nodes: list[str], start: float, stop: float, cluster: str = "c") -> di
     return {"of": "nodes", "cluster": cluster, "nodes": nodes, "start": start, "stop": stop}
 
 
+def _sums(cluster: str | None) -> dict[str, object]:
+    return {"of": "sums", "cluster": cluster, "start": NOW - 900, "stop": NOW}
+
+
 SPANS = {
+    "sums of two nodes": _sums("c"),
+    "sums of all nodes, which are two": _sums(None),
+    "sums of no node": _sums("d"),
     "of another": _span(["n2"], NOW - 900, NOW),
     "of both": _span(["n1", "n2"], NOW - 900, NOW),
     "before the job": _span(["n1"], NOW - 2000, NOW),

@@ -68,8 +68,8 @@ async def ask(
     jobs, key = JobsApi(feed, history), job_key(query)
     async with jobs.indexer:
         job = await jobs.job(key) if key is not None else None
-    check_access(EVERYTHING, feed, query, job)
-    return read(await answer(feed, history, query, job))
+        check_access(EVERYTHING, feed, query, job)
+        return read(await answer(feed, history, jobs.indexer, query, job))
 
 
 @pytest.mark.parametrize("store", STORES)

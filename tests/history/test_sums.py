@@ -10,7 +10,7 @@ import pytest
 
 from ccpipe.errors import UsageError
 from ccpipe.history.interfaces import NodeSum, SumCurves, SumQuery
-from ccpipe.history.sums import mean_counts, merged, sum_windows
+from ccpipe.history.sums import sum_windows
 from tests.history.conftest import BEGIN, STORES, Open
 
 POWER = NodeSum(("cpu_power", "nv_power_usage"), whole="platform_power")
@@ -166,24 +166,3 @@ def test_windows_read_as_much_of_any_time() -> None:
         spans = list(windows.spans())
         assert len(spans) == windows.count
         assert sum(stop - start for start, stop in spans) == windows.count * 120
-
-
-def test_mean_counts_are_averages_over_steps() -> None:
-    """A job of half a step counts half in it."""
-    starts, stops = np.array([0.0, 10.0, 15.0]), np.array([40.0, 20.0, 20.0])
-    times = np.arange(0.0, 50.0, 10.0)
-    assert mean_counts(starts, stops, times, 10.0).tolist() == [1, 2.5, 1, 1, 0]
-    assert mean_counts(np.empty(0), np.empty(0), times, 10.0).tolist() == [0] * 5
-    assert mean_counts(starts, stops, np.empty(0), 10.0).tolist() == []
-
-
-def test_merged_joins_spans_of_each_host() -> None:
-    """Jobs that share a node count once."""
-    hosts = np.array([1.0, 1, 1, 2, 2])
-    starts = np.array([50.0, 0, 20, 10, 10])
-    stops = np.array([60.0, 30, 40, 20, 30])
-    begins, ends = merged(hosts, starts, stops)
-    assert begins.tolist() == [0, 50, 10]
-    assert ends.tolist() == [40, 60, 30]
-    begins, ends = merged(np.empty(0), np.empty(0), np.empty(0))
-    assert begins.tolist() == ends.tolist() == []

@@ -5,7 +5,7 @@ import { read } from "./link.js";
 import { metricTitle } from "./metrics.js";
 import { dateTime, timeZone } from "./units.js";
 
-const SPANS = [["1 h", 3600], ["6 h", 21600], ["24 h", 86400], ["7 d", 604800]];
+export const SPANS = [["1 h", 3600], ["6 h", 21600], ["24 h", 86400], ["7 d", 604800]];
 
 /**
  * Buttons and fields that choose a time, and the text that names it.

@@ -4,6 +4,7 @@ import { Chart, Columns } from "../chart.js";
 import { CONDITIONS, conditionMark } from "../conditions.js";
 import { card, fill, h, nodeLink, say } from "../dom.js";
 import { HeatMap } from "../heatmap.js";
+import { fetchHistory, SPANS, TimeRange } from "../history.js";
 import { metricTitle } from "../metrics.js";
 import { count, format, plural } from "../units.js";
 import { JobTable } from "./jobs.js";
@@ -17,10 +18,11 @@ const WANTED = [
 const MAX_ENTRIES = 40;
 const MAX_JOBS = 12;
 const MAX_PLACES = 8;
+const REFRESH = 60000;
 
 export class OverviewPage {
-  constructor({ ask, parts = [] }) {
-    this.ask = ask;
+  constructor({ ask, about, params, parts = [] }) {
+    Object.assign(this, { ask, about });
     this.cluster = parts[0] || null;
     this.nodes = [];
     this.known = {};
@@ -29,9 +31,14 @@ export class OverviewPage {
     this.chosen = [null, null, null];
     this.setQuery();
     this.clusters = h("select", { "aria-label": "Cluster", onchange: () => {
-      location.hash = this.clusters.value ? `#/overview/${encodeURIComponent(this.clusters.value)}` : "#/";
-    } });
-    this.where = h("div", { class: "head", hidden: true }, this.clusters);
+      const [, query] = location.hash.split("?");
+      const path = this.clusters.value ? `#/overview/${encodeURIComponent(this.clusters.value)}` : "#/";
+      location.hash = query ? `${path}?${query}` : path;
+    }, hidden: true });
+    this.range = new TimeRange({ about, params, own: "live", spans: [...SPANS, ["30 d", 2592000]],
+      onchoose: () => this.chooseTime() });
+    this.note = h("span", { class: "note", role: "status" });
+    this.where = h("div", { class: "head wrap" }, this.clusters, this.range.element, this.note);
     this.makeTotals();
     this.maps = WANTED.map((_, place) => this.map(place));
     this.jobs = new JobTable("No job is running, as far as events tell.");
@@ -44,12 +51,14 @@ export class OverviewPage {
     this.alerts.hidden = true;
     this.entries = h("ol", { class: "log", "aria-live": "off" });
     this.full = h("div", {}, this.where, h("section", { class: "card" }, this.counts), this.alerts,
-      h("div", { class: "charts four" }, this.charts.map((chart) => chart.element)),
+      h("div", { class: "charts four" }, this.charts.map((chart) => chart.element)), this.range.shown,
       h("div", { class: "maps" }, this.maps.map((map) => map.card)));
     this.element = h("div", {}, h("h1", { class: "hidden" }, "Overview"), this.waiting, this.full,
       h("div", { class: "halves" },
         card("Running jobs", this.jobs.element, this.more),
         card("Events and log", this.entries)));
+    this.timer = setInterval(() => this.range.time?.last && this.load(), REFRESH);
+    if (this.range.time) this.chooseTime();
   }
 
   /** The numbers at the top, and their charts. */
@@ -64,11 +73,14 @@ export class OverviewPage {
       entry("running", h("a", { href: "#/jobs" }, "jobs running")),
       entry("pending", h("a", { href: "#/jobs?state=pending" }, "jobs waiting")),
       entry("power", "power"), entry("flops", "floating-point speed"));
-    const chart = (title, more) => new Chart({ title, labels: [""], ...more });
+    const onzoom = (from, to) => this.about.history && this.range.zoom(from, to);
+    const chart = (title, more) => new Chart({ title, labels: [""], onzoom, ...more });
     this.charts = [
       chart("Nodes", { labels: CONDITIONS.map(({ name }) => name), colours: CONDITIONS.map((each) => each.colour), summed: true, unit: "count" }),
       chart("Jobs running", { unit: "count" }), chart("Power", { unit: "W" }),
-      chart("Floating-point speed", { unit: "Flops/s" })];
+      chart("Floating-point speed", { unit: "Flops/s" }),
+      chart("Nodes with a job", { unit: "count" })];
+    this.charts.at(-1).element.hidden = true;
     this.counted = new Columns(CONDITIONS.length + 2);
     this.summed = new Columns(2);
   }
@@ -120,7 +132,7 @@ export class OverviewPage {
     if (status.server) say(this.server, status.server);
     this.nodes = nodes;
     this.known = known;
-    this.where.hidden = clusters.length < 2 && !this.cluster;
+    this.clusters.hidden = clusters.length < 2 && !this.cluster;
     fill(this.clusters, ["", ...clusters].map((name) =>
       h("option", { value: name, selected: name === (this.cluster ?? "") }, name || "all clusters")));
     this.offer(metrics);
@@ -176,17 +188,51 @@ export class OverviewPage {
     const [power, flops] = this.summed.columns;
     say(this.numbers.power, format(last(power), "W"));
     say(this.numbers.flops, format(last(flops), "Flops/s"));
-    const [nodes, jobs, watts, speed] = this.charts;
-    if (header.counted.length) {
-      nodes.set([times, ...columns.slice(0, CONDITIONS.length)]);
-      jobs.set([times, columns[CONDITIONS.length]]);
+    if (!this.range.time && (header.counted.length || header.times.length)) this.showLive();
+  }
+
+  /** Draw the last minutes, as they were received. */
+  showLive() {
+    const { columns, times } = this.counted;
+    const [power, flops] = this.summed.columns;
+    const [nodes, jobs, watts, speed, busy] = this.charts;
+    nodes.set([times, ...columns.slice(0, CONDITIONS.length)]);
+    jobs.set([times, columns[CONDITIONS.length]]);
+    watts.set([this.summed.times, power]);
+    speed.set([this.summed.times, flops]);
+    nodes.element.hidden = false;
+    jobs.element.hidden = false;
+    busy.element.hidden = true;
+    hideEmpty([watts, power], [speed, flops]);
+    if (times.length) this.range.show(times[0], times.at(-1));
+  }
+
+  chooseTime() {
+    this.number = (this.number ?? 0) + 1; // an answer to an earlier choice is ignored
+    say(this.note, this.range.time ? "Reading history …" : "");
+    if (this.range.time) this.load();
+    else this.showLive();
+  }
+
+  /** Draw sums of the stored time; what nodes are doing is known only while it is received. */
+  async load() {
+    const [start, stop] = this.range.bounds(Date.now() / 1000);
+    const number = this.number = (this.number ?? 0) + 1;
+    try {
+      const { times, column } = await fetchHistory({ of: "sums", cluster: this.cluster, start, stop });
+      if (number !== this.number || !this.range.time) return;
+      const [nodes, jobs, watts, speed, busy] = this.charts;
+      const drawn = [watts, speed, jobs, busy].map((chart, place) => [chart, column(place)]);
+      for (const [chart, values] of drawn) chart.set([times, values]);
+      nodes.element.hidden = true;
+      hideEmpty(...drawn);
+      say(this.note, drawn.every(([, values]) => isEmpty(values))
+        ? "Neither the store nor the list of jobs has anything of this time."
+        : "Charts are of the store and of the list of jobs. All else is live: no store has the states of nodes.");
+      this.range.show(start, stop);
+    } catch (error) {
+      if (number === this.number) say(this.note, error.message);
     }
-    if (header.times.length) {
-      watts.set([this.summed.times, power]);
-      speed.set([this.summed.times, flops]);
-    }
-    watts.element.hidden = power.every((value) => value === null);
-    speed.element.hidden = flops.every((value) => value === null);
   }
 
   showExceeded(found) {
@@ -209,9 +255,17 @@ export class OverviewPage {
   }
 
   close() {
+    clearInterval(this.timer);
     for (const { heat } of this.maps) heat.close();
     for (const chart of this.charts) chart.close();
   }
+}
+
+const isEmpty = (values) => values.every((value) => value === null);
+
+/** Hide charts without any value. */
+function hideEmpty(...drawn) {
+  for (const [chart, values] of drawn) chart.element.hidden = isEmpty(values);
 }
 
 /** Options of a list of metrics, with one of them selected. */

@@ -287,7 +287,8 @@ class JobIndex:
         parameters = {
             "cluster": cluster, "from": start, "to": stop, "limit": MAX_NODE_TIMES + 1,
         }  # fmt: skip
-        of_cluster = "1" if cluster is None else "cluster = :cluster"
+        of_cluster = "start > 0"  # pending ones have no start
+        of_cluster += "" if cluster is None else " AND cluster = :cluster"
         within = f"{BY_STOP} > :from AND start < :to AND {of_cluster}"
         times = "start, CASE stop WHEN 0 THEN :to ELSE stop END"
         nodes = f"SELECT cluster, host, {times} FROM jobs JOIN job_nodes ON job_nodes.job = jobs.id"  # noqa: S608 - values are bound

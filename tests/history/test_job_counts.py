@@ -9,6 +9,7 @@ from ccpipe.history import index
 from ccpipe.history.index import JobIndex
 from ccpipe.history.job_counts import counts, mean_counts, merged
 from ccpipe.jobs import Job, JobNode
+from ccpipe.jobs.pending import PendingJob
 
 SECOND = 10**9
 START = 1_740_000_000
@@ -22,8 +23,12 @@ def job(number: int, start: int, stop: int, *nodes: str, cluster: str = "fox") -
 
 
 def test_counts_are_of_jobs_in_index() -> None:
-    """Of a cluster or of all, unknown before the first job; a running job has no end yet."""
+    """Of a cluster or of all, unknown before the first job; a running job has no end yet.
+
+    A pending job is none of them.
+    """
     jobs = JobIndex()
+    jobs.put_pending([PendingJob(cluster="fox", id=5), PendingJob(cluster="bear", id=6)])
     jobs.put(
         [
             job(1, 100, 300, "n1", "n2"), job(2, 200, 250, "n2"), job(3, 250, 0, "n3"),

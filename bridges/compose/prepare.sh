@@ -63,6 +63,7 @@ cp deploy/keys/nats.conf deploy/nats/nats.conf
     cat >deploy/nats/cluster.conf <<END
 # For bridges/compose/three-brokers.yaml.
 include "nats.conf"
+server_name: \$SERVER_NAME
 cluster {
   name: "$cluster"
   listen: "0.0.0.0:6222"

@@ -62,7 +62,9 @@ def is_running(engine: str) -> bool:
 
 
 def git(*words: str) -> str:
-    """Return what git prints, nothing outside of a clone."""
+    """Return what git prints, nothing without git or outside of a clone."""
+    if shutil.which("git") is None:
+        return ""
     done = subprocess.run(  # noqa: S603
         ["git", "-C", ROOT, *words],  # noqa: S607
         capture_output=True, text=True, check=False,

@@ -84,6 +84,8 @@ slurm: install-test
 # What a site installs, built and tried: packages, images, a real Kubernetes. Needs root.
 .PHONY: site
 site: install-test debian
+	scripts/install-debian.sh buildah podman runc netavark aardvark-dns catatonit mmdebstrap
+	$(BIN)/python -m pip install --quiet 'podman-compose>=1.6'
 	$(BIN)/pytest -m site tests/site $(ARGS)
 
 # Every fault, several rounds each, in some ten minutes; writes docs/operations/reliability.md.

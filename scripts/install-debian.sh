@@ -1,5 +1,6 @@
 #!/bin/sh
-# Install the Debian packages of the real stores and programs that the tests run against.
+# Install the Debian packages of the real stores and programs that the tests run against, or those
+# that are named.
 #
 # Needs apt and root or sudo; without them it says so and ends well, and the tests that need a
 # store are skipped by name with the reason (with CCPIPE_TESTS_STRICT=1 they fail instead).
@@ -12,6 +13,7 @@ set -eu
 packages="apache2-bin libapache2-mod-auth-gssapi nginx-light victoria-metrics postgresql gridengine-client msmtp-mta sysstat procps hwloc-nox
           chromium fish groff-base hdf5-tools influxdb libfaketime likwid maven mosquitto openssl
           prometheus slurm-wlm-hdf5-plugin zsh zstd"
+[ $# = 0 ] || packages="$*"
 
 missing=""
 for package in $packages; do

@@ -22,6 +22,10 @@ if [ "$(id -u)" = 0 ] && [ -z "${CCPIPE_UID:-}" ]; then
     uid=10001 gid=10001 # no container needs root
 fi
 
+give_away() { # what root creates, to the user of the containers
+    [ "$(id -u)" != 0 ] || chown -R "$uid:$gid" deploy
+}
+
 secret() {
     od -An -N24 -tx1 /dev/urandom | tr -d ' \n'
 }
@@ -53,8 +57,9 @@ done
 if command -v ccpipe >/dev/null; then
     ccpipe auth init deploy/keys --cluster "$cluster" $nodes
 else
+    give_away
     # shellcheck disable=SC2086 # it may be two words
-    ${COMPOSE:-docker compose} run --rm --no-deps keys auth init /deploy/keys --cluster "$cluster" $nodes
+    ${COMPOSE:-docker compose} --profile setup run --rm --no-deps keys auth init /deploy/keys --cluster "$cluster" $nodes
 fi
 # Brokers mount the directory: a mounted file would stay the old one when it is replaced.
 cp deploy/keys/nats.conf deploy/nats/nats.conf
@@ -76,7 +81,5 @@ cluster {
 }
 END
 }
-if [ "$(id -u)" = 0 ]; then
-    chown -R "$uid:$gid" deploy
-fi
+give_away
 echo "next: docker compose up --detach; the token of the dashboard and the password of Grafana's admin are in deploy/secrets" >&2

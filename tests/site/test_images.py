@@ -111,6 +111,20 @@ def test_build_fails_without_python_headers(images: Engine, tmp_path: Path) -> N
     assert "Python.h" in log
 
 
+def test_keys_are_created_in_image_when_host_has_no_ccpipe(images: Engine, tmp_path: Path) -> None:
+    """By prepare.sh as root, whose containers are those of another user."""
+    shutil.copy(ROOT / "compose.yaml", tmp_path)
+    shutil.copytree(ROOT / "bridges", tmp_path / "bridges")
+    compose = shutil.which("podman-compose", path=images.environ["PATH"])
+    images.run(
+        "env", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", f"COMPOSE={compose}",
+        "bridges/compose/prepare.sh", "fritz", "f01", at=tmp_path,
+    )  # fmt: skip
+    keys = tmp_path / "deploy/keys"
+    assert (keys / "nkeys/node/f01.nk").stat().st_uid == 10001
+    assert (tmp_path / "deploy/nats/nats.conf").read_text() == (keys / "nats.conf").read_text()
+
+
 class Compose:
     """The services of a prepared copy, run by podman-compose."""
 

@@ -30,6 +30,8 @@ USER = 10001
 LAG = 1000
 """Unread messages for each bridge above which another one is started."""
 MAX_BRIDGES = 4
+ROLLING = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+"""Complete: without the numbers `kubectl apply` says "configured" each time."""
 
 
 class Bridge(NamedTuple):
@@ -79,7 +81,7 @@ def objects(name: str, bridge: Bridge) -> list[dict[str, Any]]:
     digest = hashlib.sha256(recipe.encode()).hexdigest()[:16]
     component = f"bridge-{name}"
     # Where a translator must see all messages, or a volume is for one, no two run side by side.
-    strategy = "RollingUpdate" if bridge.scales else "Recreate"
+    strategy = ROLLING if bridge.scales else {"type": "Recreate"}
     # A recipe that is changed is a new pod.
     annotations = {"ccpipe/recipe": digest, **_scraped()}
     pod = _pod(_bridge_container(name, bridge), _volumes(name, bridge))
@@ -106,7 +108,7 @@ def dashboard() -> list[dict[str, Any]]:
     }
     pod = _pod(_dashboard_container(), _dashboard_volumes())
     return [
-        _deployment("dashboard", pod, "RollingUpdate", {}),
+        _deployment("dashboard", pod, ROLLING, {}),
         _object("v1", "Service", "dashboard", "dashboard", spec=service),
         _network_policy("dashboard", DASHBOARD_PORT, [HISTORY_PORT]),
     ]
@@ -175,14 +177,14 @@ def _object(api: str, kind: str, name: str, component: str, **rest: Any) -> dict
 
 
 def _deployment(
-    component: str, pod: dict[str, Any], strategy: str, annotations: Mapping[str, str]
+    component: str, pod: dict[str, Any], strategy: Mapping[str, Any], annotations: Mapping[str, str]
 ) -> dict[str, Any]:
     metadata: dict[str, Any] = {"labels": _labels(component)}
     if annotations:
         metadata["annotations"] = dict(annotations)
     spec = {
         "replicas": 1,
-        "strategy": {"type": strategy},
+        "strategy": dict(strategy),
         "selector": {"matchLabels": _labels(component)},
         "template": {"metadata": metadata, "spec": pod},
     }

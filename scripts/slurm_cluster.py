@@ -120,6 +120,17 @@ ACCT_GATHER_CONF = {
 
 def install() -> None:
     """Install the packages without starting their services."""
+    install_packages(PACKAGES)
+    if not SEFF.exists():
+        try:
+            with tempfile.TemporaryDirectory() as directory:
+                install_seff(Path(directory))
+        except (subprocess.CalledProcessError, ValueError) as error:
+            print(f"seff is not installed: no source package of Slurm ({error})", file=sys.stderr)
+
+
+def install_packages(names: Sequence[str]) -> None:
+    """Install Debian packages without starting their services."""
     policy = Path("/usr/sbin/policy-rc.d")
     is_ours = not policy.exists()
     if is_ours:
@@ -127,16 +138,10 @@ def install() -> None:
         policy.chmod(0o755)
     try:
         apt_get("update", "-qq")
-        apt_get("install", "-y", "-qq", "--no-install-recommends", *PACKAGES)
+        apt_get("install", "-y", "-qq", "--no-install-recommends", *names)
     finally:
         if is_ours:
             policy.unlink()
-    if not SEFF.exists():
-        try:
-            with tempfile.TemporaryDirectory() as directory:
-                install_seff(Path(directory))
-        except (subprocess.CalledProcessError, ValueError) as error:
-            print(f"seff is not installed: no source package of Slurm ({error})", file=sys.stderr)
 
 
 def apt_get(*words: str) -> None:

@@ -1,168 +1,242 @@
-"""Grafana's dashboards: every metric exists, and every query has an answer in the real stores.
+"""Grafana's dashboards: its schema accepts them, and every query has an answer in real stores.
 
-Both stores contain data of a cluster from ``ccpipe simulate``.
+``ccpipe simulate`` and the shipped bridges fill the stores.
 """
 
 import asyncio
+import contextlib
+import copy
 import itertools
-import json
-import math
 import re
-import time
-import urllib.request
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+import signal
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, Self
 
+import asyncpg
 import pytest
 import yaml
-from prometheus_client import generate_latest
 
-from ccpipe.formats.lineprotocol import decode, to_lines
-from ccpipe.message import Kind, Message
+from ccpipe.bus.nats.server import NatsServer
+from ccpipe.config import Bus
 from ccpipe.node.sampling.collector import declared
-from ccpipe.sinks.victoriametrics import VictoriaMetricsSink
-from ccpipe.telemetry import Counter as CounterMetric
-from ccpipe.telemetry import Gauge, Telemetry
-from tests.cli.command import ccpipe
+from tests.bridges.recipes import completed, started
+from tests.bus.nats.conftest import connected
+from tests.conftest import eventually, free_port
 from tests.deployment.compose import SERVICES
+from tests.deployment.grafana import DASHBOARDS, DIRECTORY, SOURCES, UNITS, Grafana, violations
 from tests.deployment.test_prometheus import names_of_telemetry
 from tests.paths import ROOT
-from tests.servers.postgres import Server
+from tests.processes import frozen
+from tests.servers.postgres import PASSWORD, Server
 from tests.servers.victoriametrics import VictoriaMetrics
 from tests.sinks.postgres.conftest import server as postgres_server  # noqa: F401 - a fixture
 
-GRAFANA = ROOT / "bridges/grafana"
-DASHBOARDS = {
-    path.stem: json.loads(path.read_text()) for path in sorted(GRAFANA.glob("dashboards/*.json"))
-}
-SOURCES = yaml.safe_load((GRAFANA / "provisioning/datasources/ccpipe.yml").read_text())[
-    "datasources"
-]
-PANELS = [
-    pytest.param(panel, id=f"{name}-{panel['title']}")
-    for name, dashboard in DASHBOARDS.items()
-    for panel in dashboard["panels"]
-]
-OF_METRICS = [each for each in PANELS if each.values[0]["datasource"]["type"] == "prometheus"]  # type: ignore[index]
-OF_SQL = [each for each in PANELS if each not in OF_METRICS]
+CLUSTER = "fritz.test"
+SIMULATE = ("simulate", "--nodes", "3", "--speed", "max", "--failures", "0")
+PANELS = [panel for dashboard in DASHBOARDS.values() for panel in dashboard["panels"]]
 
 
-@pytest.fixture(scope="module")
-def made() -> list[Message]:
-    """Give the data of a cluster by default, apart from its size."""
-    # fmt: off
-    done = ccpipe("simulate", "--dry-run", "--cluster", "fritz", "--nodes", "4",
-                  "--duration", "30m", "--interval", "60s", "--speed", "max", "--failures", "0")
-    # fmt: on
-    assert done.code == 0, done.err
-    return list(decode(done.out.encode()))
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_dashboards_follow_schema_of_grafana(name: str) -> None:
+    """Every key of a dashboard, its variables, panels, their options and queries, and its type."""
+    assert violations(DASHBOARDS[name]) == []
+    units = {panel["fieldConfig"]["defaults"]["unit"] for panel in DASHBOARDS[name]["panels"]}
+    assert units <= UNITS
 
 
-@pytest.fixture(scope="module")
-def variables(made: Sequence[Message]) -> dict[str, str]:
-    """Give a node with GPUs and a job on it as values of Grafana's variables."""
-    hosts = {m.hostname for m in made if m.name == "nv_util"}
-    ids = [m.tags["stype-id"] for m in made if m.name == "job_mem_used" and m.hostname in hosts]
-    [(job, _)] = Counter(ids).most_common(1)
-    host = next(m.hostname for m in made if m.tags.get("stype-id") == job)
-    return {
-        "$cluster": "fritz", "$hostname": host, "$job": job,
-        "$__rate_interval": "4m", "$__interval": "1m",
-    }  # fmt: skip
+def test_schema_reports_unknown_keys_and_wrong_types() -> None:
+    dashboard = copy.deepcopy(dict(DASHBOARDS["cluster"]))
+    stat, lines = dashboard["panels"][0], dashboard["panels"][4]
+    stat["options"] = {"colorMode": "nope", "graph": "area"}
+    lines["fieldConfig"]["defaults"]["custom"]["fillOpacity"] = "10"
+    lines["targets"][0]["exp"] = lines["targets"][0]["expr"]
+    dashboard["templating"]["list"][0]["multi"] = 1
+    assert [violation.partition(":")[0] for violation in violations(dashboard)] == [
+        ".panels[0].options.graph",
+        ".panels[4].targets[0].exp",
+        ".panels[0].options.color_mode",
+        ".panels[4].field_config.defaults.custom.fill_opacity",
+        ".templating.list_val[0].multi",
+    ]
 
 
-@pytest.fixture(scope="module")
-def store(
-    made: Sequence[Message], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[VictoriaMetrics]:
-    relabel = f"-relabelConfig={ROOT}/bridges/prometheus/relabel.yml"
-    assert relabel.replace(f"{ROOT}/bridges", "/etc") in SERVICES["victoriametrics"]["command"]
-    store = VictoriaMetrics(
-        tmp_path_factory.mktemp("store") / "data", relabel, "-search.latencyOffset=0s"
-    )
-    store.start()
+class Pipe:
+    """Processes of ccpipe on one broker, which VictoriaMetrics scrapes as Prometheus would."""
 
-    async def fill() -> None:
-        numbers = [message for message in made if message.kind is Kind.METRIC]
-        async with VictoriaMetricsSink(url=store.url) as sink:
-            await sink.write(to_lines(numbers))
+    def __init__(self, directory: Path, server: NatsServer) -> None:
+        self.directory = directory
+        self.environ = {
+            "CCPIPE_CLUSTER": CLUSTER, "CCPIPE_BUS__SERVERS": server.url,
+            "XDG_STATE_HOME": str(directory),
+        }  # fmt: skip
+        self.targets = directory / "targets.yml"
+        self._targets: list[dict[str, Any]] = []
+        self._stack = contextlib.AsyncExitStack()
+        scraped = yaml.safe_load((ROOT / "bridges/prometheus/prometheus.yml").read_text())
+        del scraped["scrape_configs"][0]["dns_sd_configs"]
+        scraped["scrape_configs"][0]["file_sd_configs"] = [{"files": [str(self.targets)]}]
+        scraped["global"]["scrape_interval"] = "1s"
+        self.targets.write_text("[]")
+        (directory / "prometheus.yml").write_text(yaml.dump(scraped))
+        flags = {
+            "-relabelConfig": ROOT / "bridges/prometheus/relabel.yml",
+            "-promscrape.config": directory / "prometheus.yml",
+            "-promscrape.config.strictParse": "false",
+            "-promscrape.fileSDCheckInterval": "1s",
+            "-search.latencyOffset": "0s",
+        }
+        self.store = VictoriaMetrics(directory / "store", *(f"{k}={v}" for k, v in flags.items()))
 
-    try:
-        asyncio.run(fill())
-        for minutes, text in telemetry().items():
-            stamp = time.time_ns() // 10**6 - minutes * 60_000
-            url = f"{store.url}/api/v1/import/prometheus?timestamp={stamp}"
-            urllib.request.urlopen(url, data=text).close()  # noqa: S310 - our own address
-        store.get("/internal/force_flush")
-        yield store
-    finally:
-        store.stop()
+    async def __aenter__(self) -> Self:
+        self._stack.enter_context(self.store)
+        return self
 
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
 
-def telemetry() -> dict[int, bytes]:
-    """Return /metrics of a pipe in which everything has happened, by minutes ago."""
-    shown, page = Telemetry(), {}
-    for minutes in (3, 2, 1, 0):
-        for part in vars(shown).values():
-            if isinstance(part, CounterMetric | Gauge):
-                for label in list(part.values) or ["parquet"]:
-                    part.values[label] = part.values.get(label, 0) + 10
-        shown.last_write.set(time.time() - 5)
-        page[minutes] = generate_latest(shown.registry)
-    return page
+    async def start(self, name: str, *arguments: object, **environ: str) -> Process:
+        """Start a process, of which VictoriaMetrics scrapes the metrics."""
+        listen = f"127.0.0.1:{free_port()}"
+        environ = {**self.environ, "CCPIPE_TELEMETRY__LISTEN": listen, **environ}
+        process = await started(*arguments, **environ)
 
+        async def end() -> None:
+            process.send_signal(signal.SIGTERM)
+            await asyncio.wait_for(process.wait(), 120)
 
-@pytest.mark.parametrize("panel", OF_METRICS)
-def test_metric_panels_have_data(
-    panel: dict[str, Any], store: VictoriaMetrics, variables: dict[str, str]
-) -> None:
-    """Each query, sent as by Grafana, returns at least one number."""
-    for target in panel["targets"]:
-        query = target["expr"]
-        for name, value in variables.items():
-            query = query.replace(name, value)
-        assert "$" not in query
-        span = {"start": str(time.time() - 1500), "end": str(time.time()), "step": "30"}
-        body = store.get("/api/v1/query_range", {"query": query, "nocache": "1"} | span)
-        series = json.loads(body)["data"]["result"]
-        values = [float(value) for each in series for _, value in each["values"]]
-        assert values, query
-        assert not any(math.isnan(value) for value in values), query
-        for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
-            if label != "instance":  # which scraping adds
-                assert label in series[0]["metric"], (query, label)
+        self._stack.push_async_callback(end)
+        self._targets.append({"targets": [listen], "labels": {"__meta_dns_name": f"bridge-{name}"}})
+        self.targets.write_text(yaml.dump(self._targets))
+        return process
 
 
-@pytest.fixture(scope="module")
-def database(made: Sequence[Message], postgres_server: Server) -> str:  # noqa: F811
-    async def fill() -> str:
-        name = await postgres_server.database()
-        async with postgres_server.sink(name) as sink:
-            await sink.write(to_lines(made))
-        return name
-
-    return asyncio.run(fill())
+@pytest.fixture
+async def pipe(tmp_path: Path, nats_server: NatsServer) -> AsyncIterator[Pipe]:
+    async with Pipe(tmp_path, nats_server) as pipe:
+        yield pipe
 
 
-@pytest.mark.parametrize("panel", OF_SQL)
-async def test_postgresql_panels_have_rows(
-    panel: dict[str, Any],
-    database: str,
+async def unread(server: NatsServer) -> dict[str, int]:
+    """Return how many messages each bridge has not stored yet."""
+    async with connected(Bus(servers=[server.url])) as bus:
+        jetstream = bus.jetstream()
+        found = [
+            consumer
+            for stream in await jetstream.streams_info()
+            for consumer in await jetstream.consumers_info(stream.config.name or "")
+        ]
+    return {each.name: (each.num_pending or 0) + (each.num_ack_pending or 0) for each in found}
+
+
+EMPTY_FOR_JOB_WITHOUT_GPU = {"job: GPU use of its nodes: A"}
+
+
+async def test_every_query_returns_data_of_simulated_cluster(
+    pipe: Pipe,
+    nats_server: NatsServer,
     postgres_server: Server,  # noqa: F811
 ) -> None:
-    """Each query, with Grafana's macros replaced as by Grafana, returns a row."""
-    for target in panel["targets"]:
-        query = target["rawSql"].replace("$cluster", "'fritz'")
-        query = query.replace("$__timeFilter(time)", "time > now() - interval '1 hour'")
-        query = query.replace(
-            "$__timeGroupAlias(time, $__interval)",
-            'floor(extract(epoch from time) / 60) * 60 AS "time"',
-        )
-        assert "$_" not in query
-        rows = await postgres_server.ask(database, query)
-        assert rows
-        assert all(value is not None for value in rows[0])
+    """With all clusters and nodes chosen, and with each job."""
+    database = await postgres_server.database()
+    stores = {
+        "victoriametrics": {"CCPIPE_SINK__URL": pipe.store.url},
+        "postgres": {
+            "CCPIPE_SINK__URL": postgres_server.url(database),
+            "CCPIPE_SINK__PASSWORD_FILE": str(postgres_server.secret),
+        },
+    }
+    for name, environ in stores.items():
+        await pipe.start(name, "bridge", name, **environ)
+    await completed(*SIMULATE, "--duration", "20m", **pipe.environ)
+    while await unread(nats_server) != dict.fromkeys(stores, 0):
+        await asyncio.sleep(0.1)
+
+    async def ask(query: str) -> list[Mapping[str, Any]]:
+        connection = await asyncpg.connect(postgres_server.url(database), password=PASSWORD)
+        try:
+            return [dict(row) for row in await connection.fetch(query)]
+        finally:
+            await connection.close()
+
+    grafana = Grafana(pipe.store, ask)
+    for name in DASHBOARDS.keys() - {"job", "pipe"}:
+        assert await grafana.empty(name) == set()
+    of_jobs = [
+        await grafana.empty("job", {"job": job}) for job in await grafana.options("job", "job")
+    ]
+    assert min(of_jobs, key=len) == set()
+    assert max(of_jobs, key=len) == EMPTY_FOR_JOB_WITHOUT_GPU
+
+
+FAULTS = {
+    "a bridge that does not run while its stream overflows": {"Lost unread in 24 h"},
+    "its store is down": {"Failed writes", "Queue in memory"},
+    "lines that are not line protocol": {"Dead letters", "Dead letters in 24 h"},
+    "a publisher without broker, with a small spool": {
+        "Broker connection errors", "Publisher spool", "Lines dropped by limits",
+    },
+    "commands of a collector that fail, and that hang": {
+        "Failed collector reads", "Missed samples",
+    },
+}  # fmt: skip
+"""Faults, and the panels of the dashboard ``pipe`` that show them."""
+EMPTY_WITHOUT_FAULTS = {
+    "pipe: Failed collector reads: A",  # a series appears with the first failure of a collector
+}
+ALERTS = {
+    "CcpipeUnreadMessagesDropped", "CcpipeStoreRefusesWrites", "CcpipeDeadLetters",
+    "CcpipeSpoolDrops", "CcpipeNotConnected", "CcpipeCollectorFails", "CcpipeSpoolGrows",
+}  # fmt: skip
+"""Whose expressions are true then; ``tests.yml`` is about the times that others need."""
+NODE = """
+cluster = "fritz.test"
+[publish]
+interval = "1s"
+[publish.spool]
+max_size = "64KiB"
+[publish.collectors.command]
+commands = { fails = ["false"], hangs = ["sleep", "60"] }
+timeout = "30s"
+"""
+
+
+@pytest.mark.long
+async def test_pipe_shows_faults_and_nothing_without_them(
+    pipe: Pipe, nats_server: NatsServer
+) -> None:
+    """On its dashboard, where a counter of no fault is zero, and in the expressions of alerts."""
+    pipe.environ["CCPIPE_BUS__STREAM_MAX_BYTES"] = "1MiB"
+    await pipe.start("publisher", "publish")
+    await pipe.start("good", "bridge", "victoriametrics", CCPIPE_SINK__URL=pipe.store.url)
+    await eventually(lambda: Grafana(pipe.store).has_scraped())
+    healthy = Grafana(pipe.store)
+    assert await healthy.empty("pipe") == EMPTY_WITHOUT_FAULTS
+    assert healthy.alerts() == set()
+
+    node, nowhere = pipe.directory / "node.toml", f"127.0.0.1:{free_port()}"
+    node.write_text(NODE)
+    await pipe.start(
+        "lonely", "publish", "--config", node, CCPIPE_BUS__SERVERS=f"nats://{nowhere}",
+        XDG_STATE_HOME=str(pipe.directory / "lonely"),
+    )  # fmt: skip
+    down = await pipe.start(
+        "down", "bridge", "victoriametrics", CCPIPE_SOURCE__DURABLE="down",
+        CCPIPE_SINK__URL=f"http://{nowhere}",
+    )  # fmt: skip
+    while "down" not in await unread(nats_server):
+        await asyncio.sleep(0.1)
+    async with frozen(down.pid):
+        await completed(*SIMULATE, "--duration", "10m", "--broken", "0.1", **pipe.environ)
+    expected = {f"pipe: {panel}: A" for panels in FAULTS.values() for panel in panels} | ALERTS
+    for _ in range(300):
+        grafana = Grafana(pipe.store)
+        shown = {each.where for each in await grafana.results("pipe") if each.is_above_zero}
+        if expected <= shown | grafana.alerts():
+            break
+        await asyncio.sleep(0.2)
+    assert expected <= shown | grafana.alerts()
 
 
 def names_of(panel: dict[str, Any]) -> set[str]:
@@ -179,7 +253,7 @@ def names_of(panel: dict[str, Any]) -> set[str]:
 
 
 def shown() -> set[str]:
-    return set.union(*(names_of(panel) for parameter in PANELS for panel in parameter.values))  # type: ignore[arg-type]
+    return set.union(*map(names_of, PANELS))
 
 
 def test_metrics_of_dashboards_exist() -> None:
@@ -220,6 +294,6 @@ def test_panels_have_descriptions() -> None:
 
 def test_dashboards_are_in_directory_of_provider() -> None:
     """The one that compose.yaml mounts."""
-    providers = yaml.safe_load((GRAFANA / "provisioning/dashboards/ccpipe.yml").read_text())
+    providers = yaml.safe_load((DIRECTORY / "provisioning/dashboards/ccpipe.yml").read_text())
     mounts = {each["target"]: each["source"] for each in SERVICES["grafana"]["volumes"]}
     assert mounts[providers["providers"][0]["options"]["path"]] == "./bridges/grafana/dashboards"

@@ -143,6 +143,7 @@ class Sampler(Source[Any]):
         self._at_start = at_start
         self._make_error = make_error
         self._telemetry = telemetry or Telemetry()
+        self._telemetry.declare(self._telemetry.missed, self)
         self._stopped = asyncio.Event()
         self._awake = asyncio.Event()  # ends a sleep early
         self._soft = SoftErrors()

@@ -37,6 +37,7 @@ class UnreadWatch:
         self._bus = bus
         self._durable = durable
         self._telemetry = telemetry
+        telemetry.declare(telemetry.dropped_messages, durable)
         self._before: Consumer | None = None
         self._counted = 0  # stream sequence up to which drops are counted
         self._warned: dict[str, float] = {}

@@ -359,3 +359,26 @@ def decode_frames(number: int, content: bytes) -> Iterator[tuple[int, Outgoing]]
 def _checksum(number: int, index: int, body: bytes | memoryview) -> int:
     """Return the checksum of a body at its position: a block of another file does not match."""
     return xxhash.xxh3_64_intdigest(body, seed=(number << 32 | index) % 2**64)
+
+
+def move_database(path: Path, spool: Spool) -> None:
+    """Move the messages of a spool in SQLite, as publishers had it first, to an open spool.
+
+    Raises UnavailableError if the file cannot be read, or the messages cannot be stored; they then
+    stay in the file.
+    """
+    if not path.exists():
+        return
+    import sqlite3
+
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as file:
+            rows = file.execute(
+                "SELECT subject, payload, id, is_event FROM message ORDER BY number"
+            )
+            while batch := rows.fetchmany(100):
+                spool.append([(Outgoing(*row[:3]), bool(row[3])) for row in batch])
+        path.unlink()
+    except (sqlite3.Error, OSError) as error:
+        raise UnavailableError(f"spool: {path}: {error}") from None
+    log.info("moved the messages of %s to the spool %s", path, spool.path)

@@ -13,7 +13,7 @@ from ccpipe.bus.nats.publisher import IN_FLIGHT, Outgoing, Publisher
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.subjects import matches
 from ccpipe.errors import CcpipeError, DataError, DeniedError, UnavailableError
-from ccpipe.node.agent.spool import Dropped, Spool, Spooled
+from ccpipe.node.agent.spool import Dropped, Spool, Spooled, move_database
 from ccpipe.pipeline import DeadLetter, DeadLetterSink, Sink, wait_for_event
 from ccpipe.process.background import background
 from ccpipe.records import Records
@@ -39,6 +39,7 @@ async def open_replay(
     spool = Spool(path, size=options.max_size, age=options.max_age)
     try:
         await asyncio.to_thread(spool.open)
+        await asyncio.to_thread(move_database, path.with_suffix(".db"), spool)
     except UnavailableError as error:
         log.warning("%s; without the broker, messages are kept in memory until it can", error)
     return SpoolReplay(

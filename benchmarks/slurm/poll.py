@@ -63,10 +63,12 @@ class MadeCluster:
     def live(self, n: int, is_running: bool, poll: int) -> str:
         """Return a job of squeue; its priority grows."""
         start, node = ("2026-11-20T10:00:00", self.node(n)) if is_running else ("N/A", "")
+        reason = "None" if is_running else "Priority"
         return SEPARATOR.join([
             str(1000 + n + poll), str(n), str(n), "RUNNING" if is_running else "PENDING",
             f"user{n % 300}", str(1000 + n % 300), "physics", "normal", "1-00:00:00",
             "2026-11-20T09:00:00", start, "N/A", node, "1", "8", "(null)", f"job-{n}", "OK",
+            reason,
         ])  # fmt: skip
 
     def detail(self, n: int) -> str:

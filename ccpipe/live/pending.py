@@ -25,15 +25,17 @@ class LivePending:
         self.jobs: dict[JobKey, PendingJob] = {}
         self.changed: Callable[[Sequence[PendingJob], Sequence[JobKey]], None] | None = None
         """Called with jobs that are new or have changed, and with keys of those that left."""
+        self._counts: Counter[str] | None = None
         self._reported: dict[JobKey, float] = {}
         """When each was reported, in this order."""
 
     def counts(self) -> Counter[str]:
         """Return the number of waiting jobs of each cluster; tasks of arrays count one by one."""
-        counts: Counter[str] = Counter()
-        for job in self.jobs.values():
-            counts[job.cluster] += job.count
-        return counts
+        if self._counts is None:
+            self._counts = Counter()
+            for job in self.jobs.values():
+                self._counts[job.cluster] += job.count
+        return self._counts
 
     def feed(self, message: Message, now: float) -> tuple[str, bool]:
         """Process an event received at `now`; return its user, and whether anything has changed.
@@ -76,6 +78,8 @@ class LivePending:
         left = [key for key in left if self.jobs.pop(key, None) is not None]
         for key in left:
             del self._reported[key]
-        if self.changed is not None and (new or left):
-            self.changed(new, left)
+        if new or left:
+            self._counts = None
+            if self.changed is not None:
+                self.changed(new, left)
         return bool(new or left)

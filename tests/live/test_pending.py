@@ -81,6 +81,8 @@ def test_tasks_of_array_are_counted_one_by_one() -> None:
     jobs = LiveJobs()
     jobs.feed(queue(1, {"jobId": 2, "arrayTasks": 99}), NOW)
     assert jobs.pending.counts() == {"c": 100}
+    jobs.feed(queue(left=[{"jobId": 1}]), NOW)
+    assert jobs.pending.counts() == {"c": 99}
 
 
 def test_pending_jobs_are_bounded() -> None:

@@ -27,6 +27,8 @@ FORMER = TEST_DATA / "upgrade"
 LINES = 350
 """Lines ``sent`` with their numbers: 200 are stored, 50 were delivered, 100 are unread."""
 STREAM = "ccpipe-fritz"
+Event = tuple[str, int, int]
+"""Function, number and start of a job."""
 
 
 class Site:
@@ -134,10 +136,8 @@ async def test_jobs_of_slurm_stop_once_after_upgrade(site: Site) -> None:
             len(await site.payloads("fritz.events.job")) < 3 or (await site.unread())["sonar-to-cc"]
         ):
             await asyncio.sleep(0.1)
-    events = [
-        event for payload in await site.payloads("fritz.events.job") for event in decode(payload)
-    ]
-    found = [(each.tags["function"], json.loads(str(each.value))["jobId"]) for each in events]
+    payloads = await site.payloads("fritz.events.job")
+    found = [each[:2] for payload in payloads for each in events_of(payload.decode())]
     assert found == [("start_job", 7), ("start_job", 8), ("stop_job", 7)]
 
 
@@ -172,12 +172,32 @@ use = "stdout"
 """
 
 
-def followed(directory: Path) -> list[bytes]:
-    """Return the events of what Grid Engine's files have gained."""
-    (directory / "recipe.toml").write_text(GRID_ENGINE)
-    done = ccpipe("bridge", directory / "recipe.toml")
+SLURM = f"""
+[source]
+use = "slurm"
+state_file = "source.state"
+replay_dir = "{TEST_DATA}/slurm/snapshots"
+replay_speed = 0
+[[translate]]
+use = "slurm_to_cc"
+state_file = "jobs.state"
+[sink]
+use = "stdout"
+"""
+
+
+def events(directory: Path, recipe: str) -> list[Event]:
+    """Return the events of jobs that a recipe reports with the state files of a directory."""
+    (directory / "recipe.toml").write_text(recipe)
+    done = ccpipe("bridge", directory / "recipe.toml", CCPIPE_CLUSTER="fritz")
     assert done.code == 0, done.err
-    return done.out.encode().splitlines()
+    return events_of(done.out)
+
+
+def events_of(text: str) -> list[Event]:
+    jobs = [line for line in decode(text.encode()) if line.name == "job"]
+    found = [(line.tags["function"], json.loads(str(line.value))) for line in jobs]
+    return [(function, job["jobId"], job["startTime"]) for function, job in found]
 
 
 def test_accounting_file_is_followed_on_after_upgrade(
@@ -187,28 +207,36 @@ def test_accounting_file_is_followed_on_after_upgrade(
     whole = (TEST_DATA / "gridengine/accounting").read_bytes()
     (tmp_path / "accounting").write_bytes(whole)
     monkeypatch.chdir(tmp_path)
-    every = followed(tmp_path)
-    shutil.copytree(FORMER / "gridengine", tmp_path / "former")
-    monkeypatch.chdir(tmp_path / "former")
-    accounting, positions = Path("accounting"), Path("positions")
-    sent = Path("sent.lp").read_bytes().splitlines()
-    assert whole.startswith(accounting.read_bytes())
-    reached = json.loads(positions.read_text())
-    status = accounting.stat()
+    every = events(tmp_path, GRID_ENGINE)
+    directory = tmp_path / "former"
+    shutil.copytree(FORMER / "gridengine", directory)
+    monkeypatch.chdir(directory)
+    accounting, positions = directory / "accounting", directory / "positions"
+    read = accounting.read_bytes()
+    assert whole.startswith(read)
+    reached, status = json.loads(positions.read_text()), accounting.stat()
     reached["accounting"]["position"] |= {"device": status.st_dev, "inode": status.st_ino}
-    positions.write_text(json.dumps(reached))
+    positions.write_text(json.dumps(reached))  # a copy of the file is another one
     with accounting.open("ab") as file:
-        file.write(whole.removeprefix(accounting.read_bytes()))
-    rest = followed(tmp_path / "former")
-    assert len(sent) > 100
-    assert len(rest) > 100
-    assert sorted(map(key, sent + rest)) == sorted(map(key, every))
+        file.write(whole.removeprefix(read))
+    sent, rest = events_of((directory / "sent.lp").read_text()), events(directory, GRID_ENGINE)
+    assert min(len(sent), len(rest)) > 100
+    assert sorted(sent + rest) == sorted(every)
 
 
-def key(line: bytes) -> tuple[str, int, int]:
-    (event,) = decode(line)
-    job = json.loads(str(event.value))
-    return event.tags["function"], job["jobId"], job["startTime"]
+def test_polls_of_slurm_go_on_after_upgrade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No run is reported twice; one that was put back into the queue before counts as a job."""
+    monkeypatch.chdir(tmp_path)
+    every = events(tmp_path, SLURM)
+    directory = tmp_path / "former"
+    shutil.copytree(FORMER / "slurm", directory)
+    monkeypatch.chdir(directory)
+    found = events_of((directory / "sent.lp").read_text()) + events(directory, SLURM)
+    assert len(set(found)) == len(found)
+    requeued = [("start_job", 22), ("stop_job", 22)]
+    assert sorted(each[:2] for each in found) == sorted([*(each[:2] for each in every), *requeued])
 
 
 def test_index_of_accounting_is_used_after_upgrade(tmp_path: Path) -> None:

@@ -367,7 +367,7 @@ def move_database(path: Path, spool: Spool) -> None:
     Raises UnavailableError if the file cannot be read, or the messages cannot be stored; they then
     stay in the file.
     """
-    if not path.exists():
+    if not path.is_file():
         return
     import sqlite3
 

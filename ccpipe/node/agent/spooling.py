@@ -39,9 +39,12 @@ async def open_replay(
     spool = Spool(path, size=options.max_size, age=options.max_age)
     try:
         await asyncio.to_thread(spool.open)
-        await asyncio.to_thread(move_database, path.with_suffix(".db"), spool)
     except UnavailableError as error:
         log.warning("%s; without the broker, messages are kept in memory until it can", error)
+    try:
+        await asyncio.to_thread(move_database, path.with_suffix(".db"), spool)
+    except UnavailableError as error:
+        log.warning("%s; its messages are not published", error)
     return SpoolReplay(
         spool,
         Publisher(sink.bus, sink.site.bus, sink.subjects),

@@ -18,7 +18,15 @@ from hypothesis import strategies as st
 from ccpipe.bus.nats.publisher import Outgoing
 from ccpipe.errors import UnavailableError
 from ccpipe.node.agent import spool as spool_module
-from ccpipe.node.agent.spool import MAGIC, Dropped, Spool, decode_frames, encode_frames
+from ccpipe.node.agent.spool import (
+    MAGIC,
+    Dropped,
+    Spool,
+    decode_frames,
+    encode_frames,
+    move_database,
+)
+from tests.paths import TEST_DATA
 from tests.sinks.conftest import full_disk
 
 
@@ -450,3 +458,27 @@ def test_frames_of_another_file_are_ignored() -> None:
     """A block that the disk wrote to the wrong place is damage, although it is complete."""
     content = encode_frames(1, [Outgoing("s", b"x", "1")])
     assert list(decode_frames(2, content)) == []
+
+
+def test_database_of_earlier_version_is_moved_in_order(spool: Spool, tmp_path: Path) -> None:
+    """With the ids of its messages; then it is removed."""
+    database = tmp_path / "spool.db"
+    shutil.copy(TEST_DATA / "upgrade/spool.db", database)
+    move_database(database, spool)
+    payloads = [spooled.message.payload for spooled in spool.oldest(100)]
+    assert len(payloads) == 17
+    assert [Outgoing.of("fritz.metrics", payload).id for payload in payloads] == [
+        spooled.message.id for spooled in spool.oldest(100)
+    ]
+    times = [int(payload.split()[-1]) for payload in payloads]
+    assert times == sorted(times)
+    assert not database.exists()
+    move_database(database, spool)
+
+
+def test_database_stays_where_it_cannot_be_read(spool: Spool, tmp_path: Path) -> None:
+    database = tmp_path / "spool.db"
+    database.write_bytes(b"no database" * 1000)
+    with pytest.raises(UnavailableError, match=r"spool\.db: file is not a database"):
+        move_database(database, spool)
+    assert database.exists()

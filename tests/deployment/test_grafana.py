@@ -9,6 +9,7 @@ import copy
 import itertools
 import re
 import signal
+import time
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -230,13 +231,16 @@ async def test_pipe_shows_faults_and_nothing_without_them(
     async with frozen(down.pid):
         await completed(*SIMULATE, "--duration", "10m", "--broken", "0.1", **pipe.environ)
     expected = {f"pipe: {panel}: A" for panels in FAULTS.values() for panel in panels} | ALERTS
-    for _ in range(300):
-        grafana = Grafana(pipe.store)
-        shown = {each.where for each in await grafana.results("pipe") if each.is_above_zero}
-        if expected <= shown | grafana.alerts():
-            break
+    deadline = time.monotonic() + 300
+    while missing := expected - await shown(Grafana(pipe.store)):
+        assert time.monotonic() < deadline, missing
         await asyncio.sleep(0.2)
-    assert expected <= shown | grafana.alerts()
+
+
+async def shown(grafana: Grafana) -> set[str]:
+    """Return the panels of the pipe that are above zero, and the alerts."""
+    results = await grafana.results("pipe")
+    return {each.where for each in results if each.is_above_zero} | grafana.alerts()
 
 
 def names_of(panel: dict[str, Any]) -> set[str]:
@@ -252,13 +256,13 @@ def names_of(panel: dict[str, Any]) -> set[str]:
     return found
 
 
-def shown() -> set[str]:
+def metrics_shown() -> set[str]:
     return set.union(*map(names_of, PANELS))
 
 
 def test_metrics_of_dashboards_exist() -> None:
     """Each name in PromQL and SQL is one of a collector's table or of /metrics."""
-    assert shown() <= names_of_telemetry() | {row.name for row in declared()} | {"job"}
+    assert metrics_shown() <= names_of_telemetry() | {row.name for row in declared()} | {"job"}
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import shutil
 import signal
 import sqlite3
@@ -92,6 +93,10 @@ async def test_bridges_store_every_line_once_after_upgrade(
         "CCPIPE_SINK__PASSWORD_FILE": str(postgres_server.secret),
     }
     soon = {"CCPIPE_SOURCE__ACK_WAIT": "1s", "CCPIPE_BATCH__MAX_WAIT": "1s"}
+    (complete, *_) = (site.directory / "parquet").rglob("*.parquet")
+    unfinished = complete.with_name(f".{complete.name}.tmp")  # as a killed bridge leaves it
+    unfinished.write_bytes(complete.read_bytes()[:1000])
+    os.utime(unfinished, (0, 0))
     before = await site.unread()
     assert before["parquet"] == before["postgres"] > 15
     async with (
@@ -103,6 +108,7 @@ async def test_bridges_store_every_line_once_after_upgrade(
     files = site.directory / "parquet/**/*.parquet"
     query = f"SELECT value FROM read_parquet('{files}') WHERE name = 'sent' ORDER BY 1"  # noqa: S608
     assert [value for (value,) in duckdb.execute(query).fetchall()] == list(range(LINES))
+    assert not unfinished.exists()
     rows = await postgres_server.ask(
         database, "SELECT value FROM messages WHERE name = 'sent' ORDER BY 1"
     )

@@ -23,6 +23,11 @@ NODES = ("n1", "n2", "n3")
 SPAN = 1510
 TOLERANCE = 1e-9
 """Relative: stores add up the same doubles in another order."""
+ENERGY_TOLERANCE = {10: 1e-3, 90: 0.1}
+"""Relative, by interval: curves have means of steps of 12 s, or of one interval, of which the
+first begins before the job."""
+OF_THREADS = ("cpu_used", "flops_any", "ipc")
+"""Metrics that are measured of each hardware thread."""
 
 Sample = tuple[str, str, str, str, int, float]
 """Metric, node, level, part, second, value."""
@@ -36,6 +41,12 @@ SHARED = msgspec.structs.replace(
 )
 OF_CGROUP = msgspec.structs.replace(SHARED, nodes=(JobNode("n2", (0,)),))
 JOBS = {"exclusive": EXCLUSIVE, "shared": SHARED, "with a cgroup": OF_CGROUP}
+POWER_SHARES = {
+    "exclusive": {"socket": 1.0, "accelerator gpu0": 1.0, "accelerator gpu1": 1.0},
+    "shared": {"socket": 2 / 4, "accelerator gpu1": 1.0},
+    "with a cgroup": {"socket": 1 / 4},
+}
+"""What part of the power of a node's sockets and GPUs is a job's."""
 
 
 def made(interval: int) -> Iterator[Sample]:
@@ -95,8 +106,20 @@ def statistics(samples: Sequence[Sample], job: Job) -> Iterator[MetricStatistics
     for (node, metric, part), rows in values.items():
         add = fmean if metric in averaged() else sum
         numbers = [float(add(row)) for row in rows.values()]
+        is_own = not part and metric in OF_THREADS and bool(query.hwthreads)
         yield MetricStatistics(node, metric, part, len(numbers), min(numbers), fmean(numbers),
-                               max(numbers))  # fmt: skip
+                               max(numbers), is_own)  # fmt: skip
+
+
+def joules(samples: Sequence[Sample], which: str, interval: int) -> float:
+    """Return the sum of a job's power in all samples, each of which lasts an interval."""
+    of = POWER_SHARES[which]
+    nodes = {node.hostname for node in JOBS[which].nodes}
+    return interval * sum(
+        value * of.get(level, of.get(part, 0.0))
+        for metric, node, level, part, second, value in samples
+        if node in nodes and 0 <= second < SPAN and "power" in metric
+    )
 
 
 def check(found: Any, wanted: Any) -> None:
@@ -133,7 +156,10 @@ async def test_report_is_same_from_every_store(
     history = await stored(store, list(map(line, samples)))
     found = await fetch_report(history, job, units())
     wanted = report(job, list(statistics(samples, job)), now=0.0, units=units())
-    assert wanted.energy is not None
+    assert found.energy is not None
+    measured = joules(samples, which, interval)
+    assert found.energy.joules == pytest.approx(measured, rel=ENERGY_TOLERANCE[interval])
+    wanted = msgspec.structs.replace(wanted, energy=found.energy)
     assert wanted.cpu is not None
     assert wanted.metrics
     check(sorted_nodes(found), sorted_nodes(wanted))
@@ -157,10 +183,11 @@ async def test_index_has_numbers_of_report_from_every_store(
         async with asyncio.timeout(60):
             while (row := await only_row(indexer))["energy"] is None:
                 await asyncio.sleep(0.1)
-    assert wanted.energy is not None
     assert wanted.cpu is not None
     assert wanted.memory is not None
-    assert row["energy"] == pytest.approx(wanted.energy.joules, rel=TOLERANCE)
+    assert row["energy"] == pytest.approx(
+        joules(samples, "exclusive", 10), rel=ENERGY_TOLERANCE[10]
+    )
     assert row["cpu"] == pytest.approx(wanted.cpu.share, rel=TOLERANCE)
     assert row["memory"] == pytest.approx(wanted.memory.share, rel=TOLERANCE)
     for metric in wanted.metrics:

@@ -45,7 +45,7 @@ def read_shares(payload: bytes, *, zone: tzinfo | None = None) -> list[Share]:
     raise DataError(f"the root is <{tree.tag:.40}>, neither <job_info> nor <qhost>")
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class PendingTasks(msgspec.Struct, frozen=True, kw_only=True):
     """A pending job, or some tasks of an array that are pending in the same state."""
 
     job_number: int
@@ -60,7 +60,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """Such as ``3-9:2``; empty if it is not an array."""
 
 
-def read_waiting(payload: bytes, *, zone: tzinfo | None = None) -> list[Waiting] | None:
+def read_pending(payload: bytes, *, zone: tzinfo | None = None) -> list[PendingTasks] | None:
     """Read pending jobs from ``qstat -xml``; None of qhost, which does not list them.
 
     Times are in `zone`, by default this machine's. Raises DataError if it is not XML.
@@ -69,7 +69,7 @@ def read_waiting(payload: bytes, *, zone: tzinfo | None = None) -> list[Waiting]
     if tree.tag != "job_info":
         return None
     return [
-        Waiting(
+        PendingTasks(
             job_number=_number(job, "JB_job_number"),
             name=job.findtext("JB_name") or "",
             owner=job.findtext("JB_owner") or "",

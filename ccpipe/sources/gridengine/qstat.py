@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterator
 from ccpipe.config import Interval, Site
 from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats.clustercockpit import NodeState, encode_node_states
-from ccpipe.formats.gridengine.status import Host, read_hosts, read_shares, read_waiting
+from ccpipe.formats.gridengine.status import Host, read_hosts, read_pending, read_shares
 from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.jobs import Job, RunKey, message
 from ccpipe.jobs.pending import QueueReports
@@ -118,7 +118,7 @@ class Qstat(Source[Lines]):
 
     def _queue_events(self, output: bytes, running: list[Job]) -> Iterator[Message]:
         """Yield what has changed in the queue, if the command lists it."""
-        rows = read_waiting(output)
+        rows = read_pending(output)
         if rows is not None:
             states = {job.array_id or job.id: job.state for job in running}
             yield from self._queue.update(

@@ -15,7 +15,7 @@ from ccpipe.formats.gridengine import Accounting, Outcome, encode_jsonl
 from ccpipe.formats.gridengine.jsonl import parse_jsonl
 from ccpipe.formats.gridengine.record import Origin, clean
 from ccpipe.formats.gridengine.reporting import JobLog
-from ccpipe.formats.gridengine.status import Share, Waiting
+from ccpipe.formats.gridengine.status import PendingTasks, Share
 from ccpipe.jobs import RUNNING, Job, JobNode, JobUsage
 from ccpipe.jobs.pending import MAX_TEXT, PendingJob, count_tasks
 from ccpipe.message import Message, event, metric
@@ -144,7 +144,7 @@ _REASONS = {"E": "error", "h": "hold", "R": "restarted", "d": "deletion"}
 """Words of qstat(1) for the letters of a state that tell why a job is pending."""
 
 
-def pending_jobs(rows: Iterable[Waiting], mapping: "Mapping") -> list[PendingJob]:
+def pending_jobs(rows: Iterable[PendingTasks], mapping: "Mapping") -> list[PendingJob]:
     """Return the jobs that wait; an array, whose tasks may be in several rows, is one."""
     found: dict[int, PendingJob] = {}
     for row in rows:

@@ -10,7 +10,7 @@ import pytest
 
 from ccpipe.config import Interval, Site
 from ccpipe.errors import ConfigError
-from ccpipe.formats.gridengine.status import Host, Waiting, read_shares
+from ccpipe.formats.gridengine.status import Host, PendingTasks, read_shares
 from ccpipe.sources.gridengine.qstat import Qstat
 from ccpipe.translate.gridengine.jobs import Mapping, pending_jobs, running_jobs
 from tests.conftest import eventually
@@ -96,8 +96,8 @@ async def test_failed_command_ends_no_pending_job(
 
 
 def test_tasks_of_array_in_several_states_are_one_job() -> None:
-    rows = [Waiting(job_number=7, tasks="1-4:1", state="qw", owner="a"),
-            Waiting(job_number=7, tasks="5", state="hqw", owner="a")]  # fmt: skip
+    rows = [PendingTasks(job_number=7, tasks="1-4:1", state="qw", owner="a"),
+            PendingTasks(job_number=7, tasks="5", state="hqw", owner="a")]  # fmt: skip
     [job] = pending_jobs(rows, Mapping(cluster="fox"))
     assert (job.id, job.tasks, job.user) == (7, 5, "a")
 

@@ -47,6 +47,13 @@ SLOW_NODES = 3
 """Number of nodes from which on one can be out of line."""
 REQUEUED = 0.03
 """Share of the jobs that are preempted once, and run again; of a node that fails, half are."""
+HELD = 0.1
+"""Share of the jobs that may not start yet when they are submitted."""
+HELD_SECONDS = 1800.0
+"""Mean time for which they may not; at the start there are some already."""
+HOLD_REASONS = ("Dependency", "BeginTime", "JobHeldUser")
+CANCELLED = 0.2
+"""Share of them that are cancelled before they may start."""
 WALLTIMES = (600, 1800, 3600, 7200, 14_400, 28_800, 43_200, 86_400)
 """Time limits that users request, in seconds."""
 
@@ -80,6 +87,14 @@ class JobRequest(NamedTuple):
     duration: int
     end: str
     """The state in which it ends, if it is not interrupted."""
+
+
+class Held(NamedTuple):
+    """A job that may not start yet, and why."""
+
+    partition: "SimulatedPartition"
+    request: JobRequest
+    reason: str
 
 
 class Running(NamedTuple):
@@ -151,6 +166,10 @@ class Scheduler:
         self.node_changes: list[NodeChange] = []
         """What happened to nodes; whoever reports it empties the list."""
         self._running: dict[int, Running] = {}
+        self._held: dict[int, Held] = {}
+        self._draw_hold = random.Random(f"{seed}/hold")  # noqa: S311 - reproducible on purpose
+        self._cancelled: set[int] = set()
+        """Jobs that were cancelled while they waited, until that was reported."""
         self._events: list[tuple[int, int, str, int]] = []  # time, number, what, of which
         self._numbers = 0
         self._last_id = start // MILLISECOND
@@ -173,6 +192,7 @@ class Scheduler:
                 self._arrive(start, each)
                 if not self._place(each, start, []):
                     break
+            self._arrive(start, each, is_held=True)
 
     def advance(self, until: int) -> Iterator[JobChange]:
         """Yield the changes until a time, in nanoseconds since the epoch, in order."""
@@ -182,10 +202,14 @@ class Scheduler:
             match what:
                 case "arrive":
                     rates = [each.rate for each in self._partitions]
-                    self._arrive(now, self.draw.choices(self._partitions, rates)[0])
+                    is_held = self._draw_hold.random() < HELD
+                    partition = self.draw.choices(self._partitions, rates)[0]
+                    self._arrive(now, partition, is_held=is_held)
                     self._schedule(now + self._exponential(self._gap), "arrive")
                 case "end" if which in self._running and now >= self._running[which].due:
                     changes.append(self._finish(which, now))
+                case "release":
+                    self._release(which)
                 case "fail":
                     changes.extend(self._fail(now))
                 case "drain":
@@ -200,23 +224,15 @@ class Scheduler:
         """Yield the jobs that wait: the first of each partition for nodes, others for it."""
         for partition in self._partitions:
             for place, request in enumerate(partition.waiting):
-                job = request.job
-                yield PendingJob(
-                    cluster=job.cluster,
-                    id=job.id,
-                    user=job.user,
-                    name=job.name,
-                    project=job.project,
-                    partition=job.partition,
-                    submit=job.submit // SECOND,
-                    nodes=request.nodes,
-                    hwthreads=job.hwthreads,
-                    walltime=job.walltime,
-                    reason="Priority" if place else "Resources",
-                )
+                yield _pending(request, "Priority" if place else "Resources")
+        for held in self._held.values():
+            yield _pending(held.request, held.reason)
 
     def state_of(self, number: int) -> str:
-        """Return ``running`` if a job runs."""
+        """Return ``running`` or ``cancelled``, once, of a job that left the queue."""
+        if number in self._cancelled:
+            self._cancelled.remove(number)
+            return "cancelled"
         return "running" if number in self._running else ""
 
     def running(self) -> list[Job]:
@@ -227,7 +243,7 @@ class Scheduler:
         for which in list(self._running):
             yield self._end(which, now, "cancelled")
 
-    def _arrive(self, now: int, partition: SimulatedPartition) -> None:
+    def _arrive(self, now: int, partition: SimulatedPartition, *, is_held: bool = False) -> None:
         if len(partition.waiting) >= MAX_WAITING:
             return
         kinds, widths = partition.kinds, partition.widths
@@ -257,7 +273,21 @@ class Scheduler:
             walltime=walltime,
         )
         duration = walltime if end == "timeout" else min(seconds, walltime)
-        partition.waiting.append(JobRequest(job, kind, width, duration * SECOND, end))
+        request = JobRequest(job, kind, width, duration * SECOND, end)
+        if is_held:
+            self._held[job.id] = Held(partition, request, self._draw_hold.choice(HOLD_REASONS))
+            delay = self._draw_hold.expovariate(1 / HELD_SECONDS)
+            self._schedule(now + round(delay * SECOND), "release", job.id)
+        else:
+            partition.waiting.append(request)
+
+    def _release(self, which: int) -> None:
+        """Let a held job wait for nodes, unless it is cancelled."""
+        held = self._held.pop(which)
+        if self._draw_hold.random() < CANCELLED:
+            self._cancelled.add(which)
+        else:
+            held.partition.waiting.append(held.request)
 
     def _place(self, partition: SimulatedPartition, now: int, changes: list[JobChange]) -> bool:
         """Start the first queued job, if enough nodes are free."""
@@ -354,3 +384,20 @@ class Scheduler:
 
     def _exponential(self, mean: float) -> int:
         return round(self.draw.expovariate(1 / mean) * SECOND)
+
+
+def _pending(request: JobRequest, reason: str) -> PendingJob:
+    job = request.job
+    return PendingJob(
+        cluster=job.cluster,
+        id=job.id,
+        user=job.user,
+        name=job.name,
+        project=job.project,
+        partition=job.partition,
+        submit=job.submit // SECOND,
+        nodes=request.nodes,
+        hwthreads=job.hwthreads,
+        walltime=job.walltime,
+        reason=reason,
+    )

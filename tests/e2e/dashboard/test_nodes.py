@@ -74,7 +74,7 @@ NAMES = "[...document.querySelectorAll('.nodes th.name a')].map(a => a.textConte
 async def test_first_page_sums_nodes_jobs_power_and_speed(rack: Served, page: Page) -> None:
     """With their course over time; a silent node adds nothing."""
     await go(page, rack)
-    await shows(page, TOTALS, "1,1,1,1,1,1,300 W,3.00 GF/s")
+    await shows(page, TOTALS, "1,1,1,1,1,1,0,300 W,3.00 GF/s")
     await page.until("document.querySelectorAll('.charts.four canvas').length", lambda n: n == 4)
     assert "▲ Memory in use over 95.0 %\nr1n2 97.0 %" in await page.js(
         "document.querySelector('.exceeded').innerText"
@@ -114,7 +114,7 @@ async def test_first_page_shows_one_of_several_clusters(rack: Served, page: Page
     await page.js("(s => { s.value = 'other'; s.dispatchEvent(new Event('change')); })"
                   "(document.querySelector('[aria-label=Cluster]'))")  # fmt: skip
     await shows(page, "location.hash", "#/overview/other")
-    await shows(page, TOTALS, "0,1,0,0,0,0,55.0 W,\N{EN DASH}")
+    await shows(page, TOTALS, "0,1,0,0,0,0,0,55.0 W,\N{EN DASH}")
     assert page.problems == []
 
 

@@ -20,6 +20,7 @@ from ccpipe.config import Duration
 from ccpipe.errors import ConfigError, DataError, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.jobs import JobReport, ReportedJobs, RunKey
+from ccpipe.jobs.pending import PENDING_EVENT
 from ccpipe.message import Kind, Message, event
 from ccpipe.pipeline import Limits, Sink
 from ccpipe.sinks.http import HttpSink, Response, judge
@@ -301,6 +302,10 @@ class CcBackendSink(HttpSink[Lines]):
 _JSON = {"Content-Type": "application/json"}
 
 
+_IGNORED = frozenset({"nodereason", PENDING_EVENT})
+"""Classes of events that cc-backend does not know: they arrive where all have one subject."""
+
+
 def _sorted(
     records: Sequence[Message],
 ) -> tuple[dict[int, JobReport], dict[str, dict[str, dict[str, Any]]]]:
@@ -311,6 +316,8 @@ def _sorted(
     jobs: dict[int, JobReport] = {}
     nodes: dict[str, dict[str, dict[str, Any]]] = {}
     for number, record in enumerate(records):
+        if record.kind is Kind.EVENT and record.name in _IGNORED:
+            continue
         try:
             if record.name == "nodestate" and record.kind is Kind.EVENT:
                 states = msgspec.json.decode(str(record.value), type=_NodeStates)

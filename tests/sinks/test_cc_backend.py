@@ -133,6 +133,14 @@ async def test_record_that_is_not_job_is_rejected(answers: Answers) -> None:
             assert caught.value.indices == [1]
 
 
+async def test_events_that_cc_backend_does_not_know_are_ignored(answers: Answers) -> None:
+    """They arrive where all events have one subject, and are no dead letters."""
+    known = [event(name, name, "{}", time=1, tags={}) for name in ("jobpending", "nodereason")]
+    answers.status, answers.text = 500, "no"
+    async with CcBackendSink(url=answers.url) as sink:
+        await sink.write(to_lines(known))
+
+
 async def test_url_of_another_server_is_configuration_error(answers: Answers) -> None:
     answers.status = 404
     with pytest.raises(ConfigError, match="404"):

@@ -125,10 +125,11 @@ function login(reason = "") {
   const field = h("input", { type: "password", autocomplete: "current-password", "aria-label": "Token" });
   const wrong = h("p", { class: "bad" }, reason);
   const send = () => enter(field.value.trim());
+  status.hidden = true; // nothing is known
   fill(content, h("section", { class: "card login" }, h("h1", {}, "Sign in with a token"),
     h("p", {}, "Your administrator has it: in the file of --token-file, or in ",
       h("code", {}, "~/.local/state/ccpipe/dashboard.token"), " of the user who runs the dashboard."),
-    field, h("button", { type: "button", onclick: send }, "Enter"), wrong));
+    h("div", { class: "head" }, field, h("button", { type: "button", onclick: send }, "Sign in")), wrong));
   field.addEventListener("keydown", (event) => event.key === "Enter" && send());
   field.focus();
 }
@@ -144,6 +145,7 @@ async function start() {
   if (answer.status === 401) return signIn(answer);
   if (!answer.ok) return deny((await answer.text()).trim());
   about = await answer.json();
+  status.hidden = false;
   showViewer();
   link = new Link(
     (header, numbers) => {

@@ -7,6 +7,7 @@ import { BAND, energyOf, JobColumns, joined, statisticsOf } from "../jobdata.js"
 import { fetchReport, reportCard } from "../report.js";
 import { Roofline } from "../roofline.js";
 import { count, dateTime, duration, energy, format } from "../units.js";
+import { stateOf } from "./jobs.js";
 
 const REFRESH = 30000;
 
@@ -23,6 +24,7 @@ export class JobPage {
     this.rows = new Columns(0);
     this.facts = h("dl", { class: "facts" });
     this.nodes = h("p", { class: "nodes" });
+    this.known = h("section", { class: "card", hidden: true }, this.facts, this.nodes);
     this.note = h("span", { class: "note", role: "status" });
     this.body = h("div", { class: "charts" });
     this.report = h("div", {}); // what went wrong, efficiency
@@ -34,11 +36,12 @@ export class JobPage {
       this.roofline.element, card("Energy of the whole job", this.energy, this.power.element));
     this.statistics = new StatisticsTable(format);
     this.range = new TimeRange({ about, params, own: "whole job", spans: [], onchoose: () => this.load() });
+    this.range.element.hidden = true; // until the job is known
     this.state = h("span", { class: "chip" }, "…");
     this.element = h("div", {},
       h("div", { class: "title" }, h("h1", {}, `Job ${job}`), h("span", { class: "dim" }, cluster),
         this.state, this.note, h("span", { class: "gap" }), this.range.element),
-      h("section", { class: "card" }, this.facts, this.nodes), this.report, this.side, this.range.shown,
+      this.known, this.report, this.side, this.range.shown,
       this.body, this.statistics.element);
     this.timer = setInterval(() => this.job && !this.job.stop && this.loadAll(), REFRESH);
   }
@@ -67,15 +70,16 @@ export class JobPage {
   }
 
   empty(text) {
-    fill(this.body, h("p", { class: "empty" }, text, h("a", { href: "#/jobs" }, "All jobs")));
+    const sentence = text[0].toUpperCase() + text.slice(1);
+    fill(this.body, h("p", { class: "empty" }, sentence, h("a", { href: "#/jobs" }, "All jobs")));
   }
 
   describe(job) {
     const before = this.job;
     this.job = job;
+    this.known.hidden = this.range.element.hidden = false;
     this.labels = job.nodes.length <= MAX_LINES ? job.nodes : BAND;
-    say(this.state, job.state);
-    this.state.className = `chip ${job.stop ? (job.state === "completed" ? "" : "warn") : "good"}`;
+    fill(this.state, stateOf(job));
     const end = job.stop || Date.now() / 1000;
     this.elapsed = h("span", {}, duration(end - job.start));
     const facts = [

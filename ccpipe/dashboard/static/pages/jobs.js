@@ -127,15 +127,15 @@ export class JobsPage {
       h("input", { name, value: this.params.get(name) ?? "", oninput: (event) => this.type(name, event.target.value), ...properties }));
     const limits = (name, title) => h("div", { class: "range" }, field(`${name}_min`, title, { inputMode: "decimal", placeholder: "from" }),
       field(`${name}_max`, "\u00a0", { inputMode: "decimal", placeholder: "to", "aria-label": `${title}, to` }));
-    const metric = h("select", { "aria-label": "Metric", onchange: (event) => this.change({ metric: event.target.value }) },
+    const metric = h("select", { onchange: (event) => this.change({ metric: event.target.value }) },
       ["", ...METRICS].map((name) => h("option", { value: name, selected: name === (this.params.get("metric") ?? "") },
-        name ? `mean ${metricTitle(name)}` : "metric …")));
+        name ? metricTitle(name) : "any")));
     const isUsed = [...this.params.keys()].some((name) => !["q", "show", "sort", "page"].includes(name));
     return h("details", { class: "filters", open: isUsed }, h("summary", {}, "Filters"), h("div", { class: "fields" },
       LISTS.map((name) => field(name, name)), field("name", "name contains"),
       field("since", "ran after", { type: "datetime-local" }), field("until", "started before", { type: "datetime-local" }),
       Object.entries(RANGES).map(([name, [title]]) => limits(name, title)),
-      h("div", { class: "metric" }, h("label", {}, h("span", {}, "metric"), metric), limits("metric", "mean")),
+      h("label", {}, h("span", {}, "metric"), metric), limits("metric", "mean of the metric"),
       h("button", { type: "button", onclick: () => this.clear() }, "clear")));
   }
 

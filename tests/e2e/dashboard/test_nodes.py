@@ -217,19 +217,3 @@ async def test_node_that_sends_nothing_has_its_history(rack: Served, page: Page)
     await shows(page, names, "Memory used,Memory used")  # in the summary, and in its section
     assert await page.js("document.querySelector('.chart').title") == "memory used by programs"
     assert page.problems == []
-
-
-@pytest.mark.parametrize("path", ["#/", "#/nodes", "#/nodes//rack/map", f"#/node/{CLUSTER}/r1n1"])
-async def test_controls_have_accessible_names(rack: Served, page: Page, path: str) -> None:
-    """As a screen reader announces them, in Chromium's own accessibility tree."""
-    await go(page, rack, path)
-    await page.until("document.querySelectorAll('main canvas, main td').length")
-    tree = (await page.call("Accessibility.getFullAXTree"))["nodes"]
-    roles = {"button", "link", "combobox", "searchbox", "textbox", "application", "columnheader"}
-    found = [
-        (node["role"]["value"], node["name"]["value"])
-        for node in tree
-        if not node["ignored"] and node["role"]["value"] in roles
-    ]
-    assert len(found) > 5
-    assert [each for each in found if not each[1]] == []

@@ -133,7 +133,8 @@ export class Chart {
   /** The legend of many lines, with a list of which one is drawn beside their band. */
   choices() {
     const chosen = this.chosen;
-    this.choice = h("select", { class: "quiet", "aria-label": `${this.element.querySelector(".name").textContent}: one of its lines`,
+    const title = this.element.querySelector(".name").textContent;
+    this.choice = h("select", { class: "quiet", "aria-label": `${title}: one of its lines`,
       onchange: () => {
         this.latest();
         this.draw();
@@ -218,13 +219,13 @@ function key(name, content) {
   return entry;
 }
 
-/** A time on the axis, with its date where the axis is longer than a day. */
-function brief(seconds, length) {
+/** A time on the axis, with its date where the axis is longer than half a day. */
+export function brief(seconds, length) {
   const date = new Date(seconds * 1000);
   const two = (number) => String(number).padStart(2, "0");
   const minutes = `${two(date.getHours())}:${two(date.getMinutes())}`;
   const day = `${two(date.getMonth() + 1)}-${two(date.getDate())}`;
-  if (length > 4 * 86400) return day;
+  if (length > 4 * 86400) return date.getHours() ? minutes : day;
   if (length > 43200) return `${day} ${minutes}`;
   return date.getSeconds() ? `${minutes}:${two(date.getSeconds())}` : minutes;
 }

@@ -155,6 +155,10 @@ async def test_chart_of_many_parts_is_band_with_one_to_choose(busy: Served, page
         labels: Array(12).fill('part')}); chart.set([[1, 2], ...Array.from({length: 12},
         (_, part) => [part ? part : null, null])]); return chart.drawn(); })"""
     assert await page.js(column) == [[1, 2], [1, None], [6, None], [11, None], [None, None]]
+    midnight = await page.js("new Date(2026, 10, 28).getTime() / 1000")
+    times = f"[{midnight}, {midnight} + 43200, {midnight} + 86400]"
+    labels = f"import('/chart.js').then(m => {times}.map(time => m.brief(time, 7 * 86400)))"
+    assert await page.js(labels) == ["11-28", "12:00", "11-29"]
     await page.js(
         f"(s => {{ s.value = [...s.options].find(o => o.text.endsWith('sd07')).value;"
         f" s.dispatchEvent(new Event('change')); }})({legend}.querySelector('select'))"

@@ -14,7 +14,7 @@ Column: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 MAX_POINTS = 400
 """Default number of intervals that a time range is divided into, at most."""
 
-MAX_SUM_POINTS = 100
+MAX_SUM_POINTS = 80
 """Default number of times of sums over all nodes, at most."""
 
 LONGEST_JOB = 8 * 86400

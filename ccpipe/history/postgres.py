@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from ccpipe.config import read_secret
@@ -110,26 +110,23 @@ class PostgresHistory:
         return statistics_of(query, found)
 
     async def sums(self, query: SumQuery) -> SumCurves:
-        metrics = summed_metrics(query)
-        names = [metric.name for metric in metrics]
+        names, numbers, wholes = map(list, zip(*summed_metrics(query), strict=True))
         async with self._transaction() as connection:
+            given = names, list(LEVELS), query.cluster
+            series = await connection.fetch(SUMMED_SERIES, *given)
+            columns: list[list[int]] = list(map(list, zip(*series, strict=True))) or [[]] * 4
 
             async def count(names: Sequence[str], start: float, stop: float) -> dict[str, float]:
-                given = names, list(LEVELS), query.cluster, SLOW_SERIES, _time(start), _time(stop)
-                return dict(await connection.fetch(SAMPLE_COUNTS, *given))
+                given = *columns[:2], _time(start), _time(stop), SLOW_SERIES
+                rows = await connection.fetch(SAMPLE_COUNTS, *given)
+                return {places[place]: number for place, number in rows if places[place] in names}
 
-            series = await connection.fetch(SUMMED_SERIES, names, list(LEVELS), query.cluster)
+            places = dict(enumerate(names, 1))
             windows = sum_windows(query, await measured_interval(query, count))
-            ids = [row["id"] for row in series]
-            places = [names.index(row["name"]) for row in series]
-            wanted = (
-                ids, [row["node"] for row in series], places, [row["level"] for row in series],
-                [metrics[place].number for place in places],
-                [metrics[place].is_whole for place in places],
-            )  # fmt: skip
-            starts = [_time(at) for at in windows.times.tolist()]
-            width = timedelta(seconds=windows.width)
-            rows = await connection.fetch(SUMS, *wanted, starts, width)
+            rows: list[tuple[int, int, float, float]] = []
+            for start, stop in windows.spans():
+                span = _time(start), _time(stop), windows.begin, windows.step
+                rows += await connection.fetch(SUMS, *columns, *span, numbers, wholes)
         return summed(query, windows, rows)
 
     async def _series(self, connection: Any, query: MetricQuery) -> list[StoredSeries]:
@@ -304,36 +301,37 @@ EVENTS = """
 """
 
 SUMMED_SERIES = """
-    SELECT id, name, dense_rank() OVER (ORDER BY cluster, hostname)::int AS node,
-           array_position($2::text[], coalesce(type, 'node')) AS level
+    SELECT id, array_position($1::text[], name), array_position($2::text[], coalesce(type, 'node')),
+           dense_rank() OVER (ORDER BY cluster, hostname)::int
     FROM series
     WHERE field = 'value' AND name = ANY($1::text[]) AND hostname IS NOT NULL
         AND coalesce(stype, '') = '' AND coalesce(type, 'node') = ANY($2::text[])
         AND ($3::text IS NULL OR coalesce(cluster, '') = $3)
 """
 
-SAMPLE_COUNTS = f"""
-    SELECT name, percentile_cont($4::float8) WITHIN GROUP (ORDER BY n)
+SAMPLE_COUNTS = """
+    SELECT metric, percentile_cont($5::float8) WITHIN GROUP (ORDER BY n)
     FROM (
-        SELECT name, count(*) AS n FROM samples JOIN ({SUMMED_SERIES}) AS summed ON id = series
-        WHERE time >= $5 AND time < $6 GROUP BY name, series
-    ) AS counts GROUP BY name
-"""  # noqa: S608 - a constant
+        SELECT metric, count(*) AS n
+        FROM samples JOIN unnest($1::int[], $2::int[]) AS wanted (id, metric) ON id = series
+        WHERE time >= $3 AND time < $4 AND value IS NOT NULL GROUP BY metric, series
+    ) AS counts GROUP BY metric
+"""
 
-# Each window is looked up by its time, for which `samples` has partitions and an index.
+# The series come as arrays: of the table the planner expects one row, and would look for the
+# samples of each series.
 SUMS = TOTALS.format(
     means="""
-        SELECT number, bucket::int - 1 AS bucket, node, metric, is_whole, level, mean, latest
-        FROM unnest($7::timestamptz[]) WITH ORDINALITY AS windows (start, bucket)
-        CROSS JOIN LATERAL (
-            SELECT series, avg(value) AS mean,
+        SELECT ($9::int[])[metric] AS number, ($10::bool[])[metric] AS is_whole,
+               bucket, node, metric, level, mean, latest
+        FROM (
+            SELECT floor((extract(epoch FROM time) - $7::int) / $8::int)::int AS bucket,
+                   node, metric, level, avg(value) AS mean,
                    extract(epoch FROM max(time))::float8 AS latest
-            FROM samples
-            WHERE time >= start AND time < start + $8::interval AND value IS NOT NULL
-                AND series = ANY($1::int[])
-            GROUP BY series
+            FROM samples JOIN unnest($1::int[], $2::int[], $3::int[], $4::int[])
+                AS wanted (id, metric, level, node) ON id = series
+            WHERE time >= $5 AND time < $6 AND value IS NOT NULL
+            GROUP BY bucket, node, metric, level, series
         ) AS series_means
-        JOIN unnest($1::int[], $2::int[], $3::int[], $4::int[], $5::int[], $6::bool[])
-            AS wanted (id, node, metric, level, number, is_whole) ON id = series
     """
 )

@@ -86,19 +86,26 @@ def summed_metrics(query: SumQuery) -> list[SummedMetric]:
 async def measured_interval(query: SumQuery, count: SampleCount) -> float:
     """Return the longest interval at which one of the metrics is measured, in seconds; or NaN.
 
-    Samples are counted in the middle of the query's time, then at its end, then in a longer time.
+    Samples are counted in the middle of the query's time, or at its end, in a longer time if they
+    are too few. If others are found, a metric without any is looked for in two times only.
     """
     missing = [metric.name for metric in summed_metrics(query)]
-    found = [math.nan]
+    found: list[float] = []
     last = min(query.stop, time.time())
     for seconds in COUNTED_SECONDS:
-        middle = (query.start + last + seconds) / 2
-        for stop in dict.fromkeys((min(middle, last), last)):
-            counts = await count(missing, stop - seconds, stop) if missing else {}
-            enough = {name: count for name, count in counts.items() if count >= MIN_SAMPLES}
-            found += [seconds / count for count in enough.values()]
-            missing = [name for name in missing if name not in enough]
-    return float(np.nanmax(found)) if len(found) > 1 else math.nan
+        counts: Mapping[str, float] = {}
+        for stop in dict.fromkeys((min((query.start + last + seconds) / 2, last), last)):
+            counts = counts or await count(missing, stop - seconds, stop)
+        enough = {name for name, number in counts.items() if number >= MIN_SAMPLES}
+        found += [seconds / counts[name] for name in enough]
+        is_first = seconds == COUNTED_SECONDS[0]
+        missing = [
+            name for name in missing
+            if name not in enough and (name in counts or is_first or not found)
+        ]  # fmt: skip
+        if not missing:
+            break
+    return max(found, default=math.nan)
 
 
 def sum_windows(query: SumQuery, interval: float) -> SumWindows:

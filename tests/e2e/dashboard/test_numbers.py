@@ -269,7 +269,7 @@ STORED_ONLY = (
 async def check_first_page(
     page: Page, stored: Stored, start: int, stop: int, interval: int, begin: int
 ) -> int:
-    step = max(math.ceil((stop - start) / 100), 2 * interval)
+    step = max(math.ceil((stop - start) / 80), 2 * interval)
     width = step if step <= 4 * interval else 2 * interval
     await page.open("about:blank")
     await page.open(f"{stored.server.url}#/?from={start}&to={stop}")
@@ -306,7 +306,7 @@ async def test_history_of_pages_equals_store_at_interval(
 ) -> None:
     """96 numbers: node and first page, each of a short time, and of one whose steps are means."""
     now = int(time.time())
-    grid = 12 * interval
+    grid = 30 * interval
     begin = (now - 3600 - SAMPLES * interval) // grid * grid
     lines = [
         line(*each, begin + place * interval)

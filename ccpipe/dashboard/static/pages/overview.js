@@ -38,7 +38,8 @@ export class OverviewPage {
     this.range = new TimeRange({ about, params, own: "live", spans: [...SPANS, ["30 d", 2592000]],
       onchoose: () => this.chooseTime() });
     this.note = h("span", { class: "note", role: "status" });
-    this.where = h("div", { class: "head wrap" }, this.clusters, this.range.element, this.note);
+    this.where = h("div", { class: "head wrap" }, this.clusters, this.range.element, this.range.shown,
+      this.note);
     this.makeTotals();
     this.maps = WANTED.map((_, place) => this.map(place));
     this.jobs = new JobTable("No job is running, as far as events tell.");
@@ -51,7 +52,7 @@ export class OverviewPage {
     this.alerts.hidden = true;
     this.entries = h("ol", { class: "log", "aria-live": "off" });
     this.full = h("div", {}, this.where, h("section", { class: "card" }, this.counts), this.alerts,
-      h("div", { class: "charts four" }, this.charts.map((chart) => chart.element)), this.range.shown,
+      h("div", { class: "charts four" }, this.charts.map((chart) => chart.element)),
       h("div", { class: "maps" }, this.maps.map((map) => map.card)));
     this.element = h("div", {}, h("h1", { class: "hidden" }, "Overview"), this.waiting, this.full,
       h("div", { class: "halves" },

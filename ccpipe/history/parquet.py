@@ -66,6 +66,8 @@ MEMORY = "256MB"
 INTERRUPT_SECONDS = 0.01
 LATE_SECONDS = 600
 """Tolerated lag of the writer's clock in a file's name, relative to its newest row."""
+SPANS_AT_ONCE = 8
+"""Short times that are read with one query: for each alone, planning takes half of the time."""
 
 Answer = TypeVar("Answer")
 Connection = duckdb.DuckDBPyConnection
@@ -299,10 +301,17 @@ def _totals(
         "width": windows.width * 10**6,
     }  # fmt: skip
     found = []
-    for start, stop in windows.spans():
-        if of_span := _of_time(files, start, stop):
-            parameters = {"files": of_span, "start": start, "stop": stop, **given}
-            found += connection.execute(SUMS, parameters).fetchall()
+    spans = list(windows.spans())
+    size = 1 if windows.is_whole else SPANS_AT_ONCE
+    for place in range(0, len(spans), size):
+        some = spans[place : place + size]
+        if of_some := sorted({path for span in some for path in _of_time(files, *span)}):
+            within = " OR ".join(
+                f"(time >= to_timestamp({start}) AND time < to_timestamp({stop}))"
+                for start, stop in some
+            )
+            text = SUMS.replace("$within", f"({within})")
+            found += connection.execute(text, {"files": of_some, **given}).fetchall()
     return found
 
 
@@ -409,8 +418,7 @@ SUMS = TOTALS.format(
                    list_position($levels, coalesce(type, 'node')) AS level, type_id,
                    avg(value) AS mean, epoch_us(max(time)) / 1e6 AS latest
             FROM read_parquet($files, hive_partitioning = true, hive_types = {'cluster': VARCHAR})
-            WHERE time >= to_timestamp($start) AND time < to_timestamp($stop)
-                AND (epoch_us(time) - $begin) % $step < $width
+            WHERE $within AND (epoch_us(time) - $begin) % $step < $width
                 AND list_contains($names, name) AND field = 'value' AND hostname IS NOT NULL
                 AND stype IS NULL AND list_contains($levels, coalesce(type, 'node'))
             GROUP BY ALL

@@ -53,9 +53,14 @@ class SumWindows:
     def times(self) -> Column:
         return self.begin + self.step * np.arange(self.count, dtype=np.float64)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether steps are read from their start to their end."""
+        return self.width == self.step
+
     def spans(self) -> Iterator[tuple[int, int]]:
         """Yield the times to read one by one: each window if they are sparse, else some at once."""
-        size = WINDOWS_AT_ONCE if self.width == self.step else 1
+        size = WINDOWS_AT_ONCE if self.is_whole else 1
         for place in range(0, self.count, size):
             last = min(place + size, self.count) - 1
             yield self.begin + place * self.step, self.begin + last * self.step + self.width

@@ -40,7 +40,7 @@ export class TimeRange {
     this.mark();
     const [path] = location.hash.split("?");
     const query = time ? `?${new URLSearchParams(time)}` : "";
-    history.replaceState(null, "", path + query);
+    history.replaceState(null, "", (path || "#/") + query);
     this.onchoose(time);
   }
 

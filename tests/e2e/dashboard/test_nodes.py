@@ -45,6 +45,10 @@ def states(**nodes: list[str]) -> Message:
     return happens("nodestate", "nodestate", {"cluster": CLUSTER, "nodes": rows})
 
 
+VISIBLE = "[...document.querySelectorAll('.charts.four .chart')].filter(c => c.checkVisibility())"
+CHARTS = f"{VISIBLE}.map(c => c.querySelector('.name').textContent).join()"
+
+
 @pytest.fixture
 async def rack(live: Served) -> Served:
     """Four nodes in two racks: busy, idle with full memory, drained, and silent for two hours."""
@@ -115,6 +119,37 @@ async def test_first_page_shows_one_of_several_clusters(rack: Served, page: Page
                   "(document.querySelector('[aria-label=Cluster]'))")  # fmt: skip
     await shows(page, "location.hash", "#/overview/other")
     await shows(page, TOTALS, "0,1,0,0,0,0,0,55.0 W,\N{EN DASH}")
+    assert page.problems == []
+
+
+async def test_first_page_keeps_stored_time_in_address(rack: Served, page: Page) -> None:
+    """Also for another cluster; what is live only is drawn again with the live time."""
+    stored = [
+        metric("platform_power", 250.0, time=now() - ago * SECOND,
+               tags={"cluster": cluster, "hostname": "r1n1", "type": "node"})
+        for ago in range(0, 7200, 60) for cluster in (CLUSTER, "other")
+    ]  # fmt: skip
+    async with ParquetSink(dir=str(rack.parquet)) as sink:
+        await sink.write(to_lines(stored))
+    await publish(rack, values("m1", "other", cpu_load=2.0, platform_power=55.0))
+    await go(page, rack)
+    await shows(page, CHARTS, "Nodes,Jobs running,Power,Floating-point speed")
+    await page.js("[...document.querySelectorAll('.spans button')][1].click()")
+    await shows(page, "location.hash", "#/?last=3600")
+    await shows(page, CHARTS, "Jobs running,Power,Nodes with a job")
+    await page.until("document.querySelector('.note').textContent",
+                     lambda text: "no store has the states of nodes" in text)  # fmt: skip
+    power = (
+        f"{VISIBLE}.find(c => c.innerText.startsWith('Power')).querySelector('.now').textContent"
+    )
+    await shows(page, power, "500 W")
+    await page.js("(s => { s.value = 'other'; s.dispatchEvent(new Event('change')); })"
+                  "(document.querySelector('[aria-label=Cluster]'))")  # fmt: skip
+    await shows(page, "location.hash", "#/overview/other?last=3600")
+    await shows(page, power, "250 W")
+    await page.js("document.querySelector('.spans button').click()")
+    await shows(page, "location.hash", "#/overview/other")
+    await shows(page, CHARTS, "Nodes,Jobs running,Power")
     assert page.problems == []
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sysconfig
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -83,6 +84,10 @@ class Engine:
         finally:
             self.namespaces.kill()
             self.namespaces.communicate()
+            for name in ("libpod_parent/conmon", "libpod_parent"):
+                for group in Path("/sys/fs/cgroup").glob(f"*/{name}"):
+                    with suppress(OSError):  # another podman of this machine uses it
+                        group.rmdir()
 
     def run(
         self,

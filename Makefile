@@ -86,6 +86,7 @@ slurm: install-test
 site: install-test debian
 	scripts/install-debian.sh buildah podman runc netavark aardvark-dns catatonit mmdebstrap
 	$(BIN)/python -m pip install --quiet 'podman-compose>=1.6'
+	scripts/kubernetes_cluster.py install
 	$(BIN)/pytest -m site tests/site $(ARGS)
 
 # Every fault, several rounds each, in some ten minutes; writes docs/operations/reliability.md.

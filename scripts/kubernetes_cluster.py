@@ -112,13 +112,14 @@ class Cluster:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.absolute()
+        self._process: subprocess.Popen[bytes] | None = None  # if we started it
         self.cgroup = f"/ccpipe-kubernetes-{zlib.crc32(str(self.directory).encode())}"
 
     def up(self, archives: Sequence[Path] = ()) -> None:
         """Start everything, import images and wait for the node."""
         self._configure()
         with (self.directory / "log/supervisor").open("ab") as log:
-            process = subprocess.Popen(
+            process = self._process = subprocess.Popen(
                 ["unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc",
                  "--kill-child", sys.executable, __file__, "supervise", str(self.directory)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
@@ -144,6 +145,8 @@ class Cluster:
             supervisor = self._supervisor()
             os.kill(self._first(), signal.SIGKILL)
             self.wait(lambda: not _runs(supervisor))
+        if self._process is not None:
+            self._process.wait()
         for top in Path("/sys/fs/cgroup").glob(f"*{self.cgroup}"):
             groups = sorted((path for path in top.rglob("*") if path.is_dir()), reverse=True)
             for group in (*groups, top):
@@ -259,7 +262,7 @@ def daemons(here: Path) -> dict[str, list[str]]:
             "--service-account-issuer=https://test", f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}", "--service-cluster-ip-range=10.96.0.0/16",
             "--endpoint-reconciler-type=none", "--enable-aggregator-routing=true",
-            "--allow-privileged",
+            "--allow-privileged", "--kubelet-preferred-address-types=InternalIP",
         ],
         "kube-controller-manager": [
             "kube-controller-manager", config, f"--service-account-private-key-file={key}",

@@ -11,8 +11,6 @@ from typing import Self
 import pytest
 
 from ccpipe import __version__
-from ccpipe.bus.nats.server import server_program
-from tests.conftest import program
 from tests.deployment.compose import Prepared
 from tests.paths import ROOT
 from tests.site.engine import Engine
@@ -21,10 +19,6 @@ pytestmark = [pytest.mark.site, pytest.mark.timeout(3600)]
 
 LIMITS = {"ccpipe-node": 150_000_000, "ccpipe": 400_000_000}
 """Bytes of an image with its base."""
-STAND_INS = {
-    "nats": "docker.io/library/nats:2.15-alpine",
-    "victoria-metrics": "docker.io/victoriametrics/victoria-metrics:v1.122.0",
-}
 BROKERS = ("nats", "nats-2", "nats-3")
 SERVICES = (
     *BROKERS, "victoriametrics", "bridge-victoriametrics", "bridge-parquet", "publisher",
@@ -36,34 +30,6 @@ VARIABLES = """\
 CCPIPE_BROKERS=nats://nats:4222,nats://nats-2:4222,nats://nats-3:4222
 CCPIPE_STREAM_REPLICAS=3
 """
-
-
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    with Engine(tmp_path_factory.mktemp("engine")) as engine:
-        engine.import_debian()
-        yield engine
-    shutil.rmtree(engine.directory)
-
-
-@pytest.fixture(scope="module")
-def images(engine: Engine) -> Engine:
-    """Build ours and the stand-ins for those of others, which have the same names."""
-    options = engine.build_options()
-    engine.run(
-        sys.executable, ROOT / "scripts/images.py", "--engine=buildah", "--", *options,
-        is_online=True, timeout=3000,
-    )  # fmt: skip
-    programs = engine.directory / "programs"
-    programs.mkdir()
-    shutil.copy(server_program(), programs / "nats-server")
-    shutil.copy(program("victoria-metrics", "victoria-metrics"), programs)
-    for stage, name in STAND_INS.items():
-        engine.run(
-            "buildah", "build", *options, f"--file={ROOT}/tests/site/stand_ins.Dockerfile",
-            f"--target={stage}", f"--tag={name}", programs, is_online=True, timeout=1200,
-        )  # fmt: skip
-    return engine
 
 
 @pytest.mark.parametrize("name", LIMITS)

@@ -1,34 +1,35 @@
 """The shipped manifests on a real Kubernetes: nothing is lost by what happens to pods.
 
-The image of bridges/Dockerfile comes from $CCPIPE_IMAGE_ARCHIVE, a file of `podman save`, with the
-name $CCPIPE_IMAGE in it.
+The image of bridges/Dockerfile is built; $CCPIPE_IMAGE_ARCHIVE names one to take instead, a file of
+`podman save`.
 """
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from ccpipe import __version__
 from scripts.kubernetes_cluster import NODE, missing, running
 from tests.site.kubernetes import BRIDGE, SECONDS, SiteOnKubernetes, archives
 
 BRIDGE_PODS = "app.kubernetes.io/component=bridge-victoriametrics"
 
-pytestmark = [pytest.mark.site, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.site, pytest.mark.timeout(3600)]
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteOnKubernetes]:
-    image = os.environ.get("CCPIPE_IMAGE_ARCHIVE", "")
-    if reason := missing() or ("" if image else "no image: set CCPIPE_IMAGE_ARCHIVE"):
+def site(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SiteOnKubernetes]:
+    if reason := missing():
         pytest.skip(reason)
+    image: Path = request.getfixturevalue("image_archive")
     directory = tmp_path_factory.mktemp("kubernetes")
-    with running(directory / "cluster", archives(directory, Path(image))) as cluster:
-        name = os.environ.get("CCPIPE_IMAGE", "localhost/ccpipe:0.1.0")
-        site = SiteOnKubernetes(cluster, directory, name)
+    with running(directory / "cluster", archives(directory, image)) as cluster:
+        site = SiteOnKubernetes(cluster, directory, f"localhost/ccpipe:{__version__}")
         site.deploy()
         site.wait_ready()
         yield site

@@ -19,6 +19,7 @@ help:
 	@echo "make scale    flows of simulated clusters of up to 100 000 nodes, measured"
 	@echo "make wheels   what a release consists of, in dist/: wheels, sdist, SBOM, checksums"
 	@echo "make bundle   one file in dist/ that installs without internet, after make wheels"
+	@echo "make packages .deb, .rpm and archives with their own Python, in dist/, after make wheels"
 	@echo "make images   container images of ccpipe and of a node, by docker, podman or buildah"
 	@echo "make fuzz     hostile bytes for SECONDS=60, then sanitizers"
 
@@ -119,6 +120,11 @@ wheels:
 .PHONY: bundle
 bundle:
 	$(PYTHON) scripts/bundle.py --wheels dist --out dist $(ARGS)
+
+# Packages with their own Python, which is built once, from the wheel of `make wheels`.
+.PHONY: packages
+packages:
+	$(PYTHON) -m scripts.packages --wheels dist --out dist $(ARGS)
 
 # bridges/Dockerfile for a site and for its nodes, with tags and labels.
 .PHONY: images

@@ -191,18 +191,25 @@ def version_of(python: str) -> str:
     return run(python, "--version").strip()
 
 
-def run(program: str | Path, *arguments: object, environ: Mapping[str, str] | None = None) -> str:
-    """Run a program in an empty directory and return its output; show all of it if it fails.
+def run(
+    program: str | Path,
+    *arguments: object,
+    environ: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> str:
+    """Run a program and return its output; show all of it if it fails.
 
-    The working copy could be imported from its directory. Programs next to it are found.
+    Without a directory it runs in an empty one: the working copy could be imported from its own.
+    Programs next to it are found.
     """
-    paths = os.pathsep.join([str(Path(program).parent), os.environ["PATH"]])
-    kept = {**os.environ, "PATH": paths, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    kept = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    if Path(program).is_absolute():
+        kept["PATH"] = os.pathsep.join([str(Path(program).parent), kept["PATH"]])
     words = [str(program), *map(str, arguments)]
     with tempfile.TemporaryDirectory() as empty:
         done = subprocess.run(  # noqa: S603 - the programs of a release
-            words, cwd=empty, env={**kept, **(environ or {})}, capture_output=True, text=True,
-            check=False,
+            words, cwd=directory or empty, env={**kept, **(environ or {})}, check=False,
+            capture_output=True, text=True, errors="replace",
         )  # fmt: skip
     if done.returncode:
         print(done.stdout, done.stderr, sep="\n", file=sys.stderr)

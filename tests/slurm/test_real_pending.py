@@ -44,12 +44,13 @@ def bridges(cluster: Cluster) -> Iterator[Cluster]:
 
 def test_job_is_pending_until_it_starts_or_is_cancelled(bridges: Cluster) -> None:
     """With Slurm's reason, over a SIGKILL of the bridge, which repeats nothing."""
-    cluster, free = bridges, bridges.directory / "free"
+    cluster, free, done = bridges, bridges.directory / "free", bridges.directory / "done"
     on_c1 = ("-n4", "-w", "c1")
     running = cluster.submit(*on_c1, wrap=f"until [ -e {free} ]; do sleep 0.2; done")
     cluster.wait_for_state(running, "RUNNING")
-    waiting = cluster.submit(*on_c1, "--time=2", "-J", "later", wrap="sleep 1")
-    array = cluster.submit(*on_c1, "--array=0-9%2", wrap="sleep 1")
+    waiting = cluster.submit(*on_c1, "--time=2", "-J", "later",
+                             wrap=f"until [ -e {done} ]; do sleep 0.2; done")  # fmt: skip
+    array = cluster.submit(*on_c1, "--array=0-2%2", wrap="sleep 1")
     cancelled, held = cluster.submit(*on_c1), cluster.submit("-n1", "-H")
     reasons = {"Resources", "Priority"}
     cluster.wait(lambda: any(row.get("reason") in reasons for row in reported(cluster, waiting)))
@@ -61,16 +62,19 @@ def test_job_is_pending_until_it_starts_or_is_cancelled(bridges: Cluster) -> Non
     assert (found["jobName"], found["walltime"]) == ("later", 120)
     assert (found["numNodes"], found["numHwthreads"]) == (int(nodes), int(cpus))
     cluster.wait(lambda: bool(reported(cluster, array) and reported(cluster, cancelled)))
-    assert reported(cluster, array)[-1]["arrayTasks"] == 10
+    assert reported(cluster, array)[-1]["arrayTasks"] == 3
     cluster.wait(lambda: [row["reason"] for row in reported(cluster, held)] == ["JobHeldUser"])
 
+    polls = len(cluster.events("nodestate"))  # until the reports of a poll are known to be stored
+    cluster.wait(lambda: len(cluster.events("nodestate")) >= polls + 2)
     cluster.end_bridges(signal.SIGKILL)
     cluster.run("scancel", str(cancelled))
     cluster.start_bridges()
     cluster.wait(lambda: left(cluster, cancelled) == ["cancelled"])
     free.touch()
-    cluster.wait(lambda: left(cluster, waiting) == ["running"] or cluster.state(waiting) == "")
-    cluster.wait(lambda: waiting in {event["jobId"] for event in cluster.starts()})
+    cluster.wait(lambda: left(cluster, waiting) == ["running"])
+    assert waiting in {event["jobId"] for event in cluster.starts()}
+    done.touch()
     cluster.wait(lambda: left(cluster, array) != [])
     cluster.run("scancel", str(held))
     cluster.wait(lambda: left(cluster, held) == ["cancelled"])

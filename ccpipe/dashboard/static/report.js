@@ -16,7 +16,7 @@ export function reportCard(report) {
     h("div", {}, h("dt", {}, name), h("dd", { title: more ?? null }, value)))),
   report.findings.length
     ? h("ul", { class: "findings" }, report.findings.map(({ text }) => h("li", {}, text)))
-    : h("p", { class: "dim" }, "Nothing conspicuous was found."));
+    : h("p", { class: "dim" }, "No problems found."));
 }
 
 const hours = (number) => (number >= 999.5 ? count(number) : format(number)); // not in thousands of hours

@@ -84,7 +84,7 @@ slurm: install-test
 
 # What a site installs, built and tried: packages, images, a real Kubernetes. Needs root.
 .PHONY: site
-site: install-test debian
+site: install-test debian wheels
 	scripts/install-debian.sh buildah podman runc netavark aardvark-dns catatonit mmdebstrap debootstrap rpm
 	$(BIN)/python -m pip install --quiet 'podman-compose>=1.6'
 	scripts/kubernetes_cluster.py install

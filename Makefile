@@ -82,12 +82,16 @@ slurm: install-test
 	scripts/slurm_cluster.py install
 	$(BIN)/pytest -m slurm tests/slurm
 
+ENGINE := buildah podman runc netavark aardvark-dns catatonit mmdebstrap
+PACKING := autoconf automake debootstrap dpkg-dev libtool rpm tcl
+
 # What a site installs, built and tried: packages, images, a real Kubernetes. Needs root.
 .PHONY: site
-site: install-test debian wheels
-	scripts/install-debian.sh buildah podman runc netavark aardvark-dns catatonit mmdebstrap debootstrap rpm
+site: install-test debian
+	scripts/install-debian.sh $(ENGINE) $(PACKING)
 	$(BIN)/python -m pip install --quiet 'podman-compose>=1.6'
 	scripts/kubernetes_cluster.py install
+	$(PYTHON) scripts/wheels.py --out dist
 	$(BIN)/pytest -m site tests/site $(ARGS)
 
 # Every fault, several rounds each, in some ten minutes; writes docs/operations/reliability.md.

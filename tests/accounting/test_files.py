@@ -6,6 +6,7 @@ Records found by columns equal those found by reading everything.
 import gzip
 import os
 import pty
+import termios
 import threading
 from pathlib import Path
 
@@ -89,6 +90,7 @@ def test_files_show_progress_on_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def drawn_after(delay: float) -> bytes:
         ours, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (24, 400))
         drawn: list[bytes] = []
 
         def listen() -> None:
@@ -101,6 +103,7 @@ def test_files_show_progress_on_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
         listener = threading.Thread(target=listen)
         listener.start()
         monkeypatch.setattr(terminal_module, "PROGRESS_DELAY", delay)
+        monkeypatch.setattr(terminal_module.Progress, "is_enabled", True)
         with os.fdopen(theirs, "w") as terminal, monkeypatch.context() as patch:
             patch.setattr("sys.stderr", terminal)
             parts(Files(), DATA / "accounting")

@@ -43,6 +43,7 @@ AWAITED = {
     "process/background.py": "`background` itself, and a thread whose error the caller gets",
     "sources/file.py": "awaited there",
     "telemetry.py": "a thread that logs the errors of each request",
+    "terminal.py": "a thread that only prints, and that `working` waits for",
 }
 """Modules that start tasks or threads in another way than `background`, and where errors go."""
 

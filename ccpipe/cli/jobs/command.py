@@ -72,7 +72,6 @@ async def jobs(
     the store of --history, if there is one, which the report needs.
 
     Examples:
-      ccpipe jobs
       ccpipe jobs --state pending
       ccpipe jobs --all --since 2d --state failed --state timeout -o csv
       ccpipe jobs 4711 --history /data/metrics

@@ -206,7 +206,8 @@ async def hovered(page: Page, count: int) -> AsyncIterator[int]:
         " return [b.left, b.top, b.width, b.height]; })()"
     )
     for part in range(HOVERED):
-        x = math.ceil(left) + part * math.floor(width - 1) // (HOVERED - 1)
+        # the chart takes its outermost pixels for its ends
+        x = math.ceil(left) + part * math.floor(width - 3) // (HOVERED - 1)
         place = (x - left) * (count - 1) / width
         while abs(place % 1 - 0.5) < 0.2:  # between two points
             x -= 1 if part else -1

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.errors import CreateError, DeniedError, MissingExtra, RejectedError, UnavailableError
+from ccpipe.errors import CreateError, MissingExtra, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import Message
 from ccpipe.sinks.parquet import NULL, PATH_COLUMNS, ParquetSink
@@ -250,7 +250,7 @@ async def test_check_tests_directory_without_creating_it(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
     with forbidden(tmp_path / "directory") as directory:
         sink = ParquetSink(dir=str(directory / "store"))
-        with pytest.raises(DeniedError, match="no write permission"):
+        with pytest.raises(CreateError, match="no write permission"):
             await sink.check()
         with pytest.raises(CreateError, match="Permission denied"):
             async with sink:

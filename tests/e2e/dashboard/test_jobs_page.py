@@ -163,7 +163,7 @@ def queued(**payload: Any) -> Message:
 
 
 async def test_first_page_counts_waiting_jobs(listed: Served, page: Page) -> None:
-    """Tasks of an array one by one; a click lists them."""
+    """Tasks of an array one by one, with their course over time; a click lists them."""
     await publish(listed, [
         queued(pending=[{"jobId": 8}, {"jobId": 9, "arrayTasks": 20}]),
         metric("load_one", 1.0, time=int(time.time()) * SECOND,
@@ -173,6 +173,12 @@ async def test_first_page_counts_waiting_jobs(listed: Served, page: Page) -> Non
     link = "[...document.querySelectorAll('.totals a')].find(a => a.innerText === 'jobs waiting')"
     number = f"{link}?.closest('div').querySelector('dd').innerText"
     await page.until(number, lambda text: text == "21")
+    chart = (
+        "[...document.querySelectorAll('.charts.sums .chart')].find(c => c.checkVisibility() && "
+    )
+    await page.until(
+        f"{chart} c.innerText.startsWith('Jobs waiting'))?.innerText", lambda text: "21" in text
+    )
     await page.js(f"{link}.click()")
     await page.until("location.hash", lambda at: at == "#/jobs?state=pending")
     await page.until(ROWS, lambda rows: len(rows) == 2)

@@ -45,7 +45,7 @@ def states(**nodes: list[str]) -> Message:
     return happens("nodestate", "nodestate", {"cluster": CLUSTER, "nodes": rows})
 
 
-VISIBLE = "[...document.querySelectorAll('.charts.four .chart')].filter(c => c.checkVisibility())"
+VISIBLE = "[...document.querySelectorAll('.charts.sums .chart')].filter(c => c.checkVisibility())"
 CHARTS = f"{VISIBLE}.map(c => c.querySelector('.name').textContent).join()"
 
 
@@ -79,7 +79,7 @@ async def test_first_page_sums_nodes_jobs_power_and_speed(rack: Served, page: Pa
     """With their course over time; a silent node adds nothing."""
     await go(page, rack)
     await shows(page, TOTALS, "1,1,1,1,1,1,0,300 W,3.00 GF/s")
-    await page.until("document.querySelectorAll('.charts.four canvas').length", lambda n: n == 4)
+    await page.until("document.querySelectorAll('.charts.sums canvas').length", lambda n: n == 4)
     assert "▲ Memory in use over 95.0 %\nr1n2 97.0 %" in await page.js(
         "document.querySelector('.exceeded').innerText"
     )

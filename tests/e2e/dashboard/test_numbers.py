@@ -275,7 +275,7 @@ async def check_first_page(
     await page.open("about:blank")
     await page.open(f"{stored.server.url}#/?from={start}&to={stop}")
     await settle(page, STORED_ONLY)
-    await page.until("document.querySelectorAll('.charts.four canvas').length", lambda n: n >= 4)
+    await page.until("document.querySelectorAll('.charts.sums canvas').length", lambda n: n >= 4)
 
     def expected(place: int) -> Mapping[str, tuple[float, str, str]]:
         at = start + place * step

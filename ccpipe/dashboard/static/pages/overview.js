@@ -52,7 +52,7 @@ export class OverviewPage {
     this.alerts.hidden = true;
     this.entries = h("ol", { class: "log", "aria-live": "off" });
     this.full = h("div", {}, this.where, h("section", { class: "card" }, this.counts), this.alerts,
-      h("div", { class: "charts four" }, this.charts.map((chart) => chart.element)),
+      h("div", { class: "charts sums" }, this.charts.map((chart) => chart.element)),
       h("div", { class: "maps" }, this.maps.map((map) => map.card)));
     this.element = h("div", {}, h("h1", { class: "hidden" }, "Overview"), this.waiting, this.full,
       h("div", { class: "halves" },
@@ -78,10 +78,11 @@ export class OverviewPage {
     const chart = (title, more) => new Chart({ title, labels: [""], onzoom, ...more });
     this.charts = [
       chart("Nodes", { labels: CONDITIONS.map(({ name }) => name), colours: CONDITIONS.map((each) => each.colour), summed: true, unit: "count" }),
-      chart("Jobs running", { unit: "count" }), chart("Power", { unit: "W" }),
+      chart("Jobs running", { unit: "count" }), chart("Jobs waiting", { unit: "count" }),
+      chart("Power", { unit: "W" }),
       chart("Floating-point speed", { unit: "Flops/s" }),
       chart("Nodes with a job", { unit: "count" })];
-    this.charts.at(-1).element.hidden = true;
+    for (const place of [2, 5]) this.charts[place].element.hidden = true;
     this.counted = new Columns(CONDITIONS.length + 2);
     this.summed = new Columns(2);
   }
@@ -196,13 +197,15 @@ export class OverviewPage {
   showLive() {
     const { columns, times } = this.counted;
     const [power, flops] = this.summed.columns;
-    const [nodes, jobs, watts, speed, busy] = this.charts;
+    const [nodes, running, waiting, watts, speed, busy] = this.charts;
+    const [started, pending] = columns.slice(CONDITIONS.length);
     nodes.set([times, ...columns.slice(0, CONDITIONS.length)]);
-    jobs.set([times, columns[CONDITIONS.length]]);
+    running.set([times, started]);
+    waiting.set([times, pending]);
     watts.set([this.summed.times, power]);
     speed.set([this.summed.times, flops]);
-    nodes.element.hidden = false;
-    jobs.element.hidden = false;
+    nodes.element.hidden = running.element.hidden = false;
+    waiting.element.hidden = !pending.some(Boolean); // no scheduler reports its queue, or it is empty
     busy.element.hidden = true;
     hideEmpty([watts, power], [speed, flops]);
     if (times.length) this.range.show(times[0], times.at(-1));
@@ -222,10 +225,10 @@ export class OverviewPage {
     try {
       const { times, column } = await fetchHistory({ of: "sums", cluster: this.cluster, start, stop });
       if (number !== this.number || !this.range.time) return;
-      const [nodes, jobs, watts, speed, busy] = this.charts;
-      const drawn = [watts, speed, jobs, busy].map((chart, place) => [chart, column(place)]);
+      const [nodes, running, waiting, watts, speed, busy] = this.charts;
+      const drawn = [watts, speed, running, busy].map((chart, place) => [chart, column(place)]);
       for (const [chart, values] of drawn) chart.set([times, values]);
-      nodes.element.hidden = true;
+      nodes.element.hidden = waiting.element.hidden = true;
       hideEmpty(...drawn);
       say(this.note, drawn.every(([, values]) => isEmpty(values))
         ? "Neither the store nor the list of jobs has anything of this time."

@@ -27,6 +27,10 @@ PAGE = (ROOT / "docs/operations/dashboard.md").read_text()
 SECRET = "of-the-proxy"  # noqa: S105 - of this test
 PASSWORD = "secret"  # noqa: S105 - of this test
 
+Start = Callable[[Path, int, int, Certificates], list[str]]
+"""Write a proxy's configuration into a directory and return its command; the arguments are the
+directory, the port that it listens on, the dashboard's port and the certificates."""
+
 
 def block(language: str, place: int = 0) -> str:
     found = re.findall(rf"^```{language}\n(.+?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -46,7 +50,8 @@ class Proxied(NamedTuple):
             login = base64.b64encode(f"{user}:{PASSWORD}".encode()).decode()
             headers["Authorization"] = f"Basic {login}"
         connector = aiohttp.TCPConnector(ssl=self.tls)
-        return aiohttp.ClientSession(self.url, headers=headers, connector=connector)
+        jar = aiohttp.CookieJar(unsafe=True, quote_cookie=False)  # also of an address
+        return aiohttp.ClientSession(self.url, headers=headers, connector=connector, cookie_jar=jar)
 
     async def role(self, user: str, **headers: str) -> tuple[int, str]:
         async with (
@@ -64,9 +69,7 @@ def options(tmp_path: Path) -> DashboardOptions:
 
 
 @contextlib.asynccontextmanager
-async def running(
-    tmp_path: Path, start: Callable[[Path, int, int, Certificates], list[str]]
-) -> AsyncIterator[Proxied]:
+async def running(tmp_path: Path, start: Start) -> AsyncIterator[Proxied]:
     """Run a dashboard and the proxy that `start` writes the configuration of."""
     made, port, log = certificates(tmp_path), free_port(), tmp_path / "proxy.log"
     feed = LiveFeed(Site(), Telemetry(), name="dashboard")
@@ -113,6 +116,17 @@ def nginx(http: str, tmp_path: Path, port: int, behind: int, made: Certificates)
 
 def basic(tmp_path: Path, port: int, behind: int, made: Certificates) -> list[str]:
     return nginx(block("nginx"), tmp_path, port, behind, made)
+
+
+def auth_request(port_of_oauth2_proxy: int) -> Start:
+    """Return what writes the configuration of nginx that asks oauth2-proxy."""
+
+    def start(tmp_path: Path, port: int, behind: int, made: Certificates) -> list[str]:
+        server = block("nginx").partition("    location ")[0]
+        locations = block("nginx", 1).replace(":4180", f":{port_of_oauth2_proxy}")
+        return nginx(f"{server}{locations}}}\n", tmp_path, port, behind, made)
+
+    return start
 
 
 async def check_proxied(proxied: Proxied) -> None:

@@ -10,7 +10,15 @@ from aiohttp import web
 from ccpipe.config import DashboardOptions
 from ccpipe.dashboard.sign_in import SignIn
 from tests.certificates import Certificates
-from tests.dashboard.proxies import apache, basic, block, check_proxied, nginx, running, users
+from tests.dashboard.proxies import (
+    apache,
+    auth_request,
+    basic,
+    block,
+    check_proxied,
+    running,
+    users,
+)
 
 
 async def test_nginx_authenticates_users_of_dashboard(tmp_path: Path) -> None:
@@ -39,13 +47,8 @@ async def test_oauth2_proxy_authenticates_users_by_nginx(tmp_path: Path) -> None
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     provider = int(runner.addresses[0][1])
 
-    def start(tmp_path: Path, port: int, behind: int, made: Certificates) -> list[str]:
-        server = block("nginx").partition("    location ")[0]
-        locations = block("nginx", 1).replace(":4180", f":{provider}")
-        return nginx(f"{server}{locations}}}\n", tmp_path, port, behind, made)
-
     try:
-        async with running(tmp_path, start) as proxied:
+        async with running(tmp_path, auth_request(provider)) as proxied:
             assert await proxied.role("") == (401, "")
             assert await proxied.role("", Cookie="session=bob") == (200, "support")
             assert await proxied.role("", Cookie="session=alice") == (200, "admin")

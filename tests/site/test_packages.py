@@ -184,7 +184,6 @@ def test_archive_on_shared_file_system_serves_100_nodes(packages: Path, tmp_path
     for arguments in (("version",), ("publish", "--once", "--dry-run")):
         starts = start_on_nodes(installation, 100, (command, *arguments), tmp_path)
         print(arguments, starts.cpu_seconds, starts.elapsed_seconds)
-        assert starts.cpu_seconds < 1
     for name, output in starts.outputs.items():
         assert f"cpu_load,cluster=local,hostname={name},type=node value=" in output
 

@@ -121,11 +121,13 @@ class Page:
 
 
 @asynccontextmanager
-async def chromium(program: Path) -> AsyncIterator[Page]:
-    """Run Chromium with one empty page; it ends with the block."""
+async def chromium(program: Path, *flags: str, local_state: str = "{}") -> AsyncIterator[Page]:
+    """Run Chromium with one empty page, flags and settings; it ends with the block."""
     with tempfile.TemporaryDirectory(prefix="ccpipe-chromium-", ignore_cleanup_errors=True) as home:
+        Path(home, "profile").mkdir()
+        Path(home, "profile", "Local State").write_text(local_state)
         process = await asyncio.create_subprocess_exec(
-            program, *FLAGS, f"--user-data-dir={home}/profile", "about:blank",
+            program, *FLAGS, *flags, f"--user-data-dir={home}/profile", "about:blank",
             stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
             preexec_fn=die_with_parent, env={**os.environ, "HOME": home, "TMPDIR": home},
         )  # fmt: skip

@@ -11,6 +11,7 @@ import pytest
 
 from tests.certificates import Certificates
 from tests.conftest import free_port, program, until_listening
+from tests.dashboard.browser import chromium
 from tests.dashboard.proxies import PASSWORD, apache, block, running
 
 KRB5_CONF = """\
@@ -47,6 +48,8 @@ WEB_SOCKET = (
     "-H", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
 )  # fmt: skip
 UNAUTHORIZED = (401, "", "")
+RECEIVED_NEGOTIATE = '{"net": {"received_http_auth_negotiate_headers": true}}'
+"""Chromium loads the library of Kerberos only if it was asked for a ticket before its start."""
 
 
 @pytest.fixture
@@ -146,3 +149,20 @@ async def test_kerberos_authenticates_users_of_dashboard(tmp_path: Path) -> None
         assert await client.get(*NEGOTIATE) == (200, "alice", "admin")
         kinit("alice/admin")
         assert await client.get(*NEGOTIATE) == UNAUTHORIZED
+
+
+@pytest.mark.usefixtures("kdc")
+async def test_browser_with_ticket_shows_dashboard(tmp_path: Path) -> None:
+    """Its WebSocket, too, is opened with the ticket."""
+    kinit("alice")
+    async with (
+        running(tmp_path, kerberos) as proxied,
+        chromium(
+            program("chromium", "chromium"), "--auth-server-allowlist=localhost",
+            local_state=RECEIVED_NEGOTIATE,
+        ) as page,
+    ):  # fmt: skip
+        await page.call("Security.setIgnoreCertificateErrors", ignore=True)
+        await page.open(proxied.url.replace("127.0.0.1", "localhost"))
+        for received in ("alice (admin)", "0 nodes"):
+            await page.until(f"document.body?.innerText.includes('{received}')")

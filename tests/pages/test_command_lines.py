@@ -109,8 +109,10 @@ DEAD_LETTERS = 17
 FIND_NOTHING = r"acct .*-j 4711.*|acct slurm .*--user alice.*"
 """Commands that search for data not in the test data, and exit with 1."""
 
-SHORTER = {"bridge": "1s", "dashboard": "1s", "publish": "1s", "simulate": "2s", "tail": "1s"}
-"""Durations for commands that run until Ctrl-C, unless the page has a shorter one."""
+SHORTER = {"bridge": "1s", "dashboard": "1s", "publish": "1s", "simulate": "2s", "tail": "5s"}
+"""Durations for commands that run until Ctrl-C, unless the page has a shorter one.
+
+That of ``tail`` has the time until it is connected in it."""
 
 MORE = {
     "bridge": ("--dry-run",),  # up to its store, which is not here

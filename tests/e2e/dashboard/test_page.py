@@ -150,7 +150,7 @@ async def test_chart_of_many_parts_is_band_with_one_to_choose(busy: Served, page
     legend = "document.querySelector('[data-metric=io_reads] .lines')"
     await page.until(f"{legend}?.innerText", lambda text: "mean of 12, minimum to maximum" in text)
     now_shown = "document.querySelector('[data-metric=io_reads] .now').textContent"
-    assert await page.js(now_shown) == "sum 660"
+    await page.until(now_shown, lambda text: text == "sum 660")
     column = """import('/chart.js').then(({Chart}) => { const chart = new Chart({title: 't',
         labels: Array(12).fill('part')}); chart.set([[1, 2], ...Array.from({length: 12},
         (_, part) => [part ? part : null, null])]); return chart.drawn(); })"""

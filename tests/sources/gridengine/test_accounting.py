@@ -327,7 +327,7 @@ async def test_source_loses_and_repeats_nothing_when_killed_during_rotations(
     writer.join()
     assert writer.error is None
     last = await asyncio.create_subprocess_exec(*arguments, "once")
-    assert await asyncio.wait_for(last.wait(), 60) == 0
+    assert await asyncio.wait_for(last.wait(), 300) == 0
     assert await stored(site) == Counter(range(1, writer.number + 1))
     assert cell.rotations > 5
 

@@ -69,21 +69,28 @@ def options(tmp_path: Path) -> DashboardOptions:
 
 
 @contextlib.asynccontextmanager
+async def listening(words: list[str], port: int, log: Path) -> AsyncIterator[None]:
+    """Run a server, from when it listens on."""
+    with log.open("wb") as file:
+        process = subprocess.Popen(words, stdout=file, stderr=file)
+    try:
+        await until_listening(port, process, log)
+        yield
+    finally:
+        process.terminate()
+        await asyncio.to_thread(process.wait)
+
+
+@contextlib.asynccontextmanager
 async def running(tmp_path: Path, start: Start) -> AsyncIterator[Proxied]:
     """Run a dashboard and the proxy that `start` writes the configuration of."""
     made, port, log = certificates(tmp_path), free_port(), tmp_path / "proxy.log"
     feed = LiveFeed(Site(), Telemetry(), name="dashboard")
     async with DashboardServer(feed, sign_in=SignIn(options(tmp_path))) as server:
         words = start(tmp_path, port, server.port, made)
-        with log.open("wb") as file:
-            process = subprocess.Popen(words, stdout=file, stderr=file)
-        try:
-            await until_listening(port, process, log)
+        async with listening(words, port, log):
             tls = ssl.create_default_context(cafile=made.ca)
             yield Proxied(f"https://127.0.0.1:{port}/ccpipe/", server, tls)
-        finally:
-            process.terminate()
-            await asyncio.to_thread(process.wait)
 
 
 def users(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import pytest
 
 from tests.certificates import Certificates
-from tests.conftest import free_port, program, until_listening
+from tests.conftest import free_port, program
 from tests.dashboard.browser import chromium
-from tests.dashboard.proxies import PASSWORD, apache, block, running
+from tests.dashboard.proxies import PASSWORD, apache, block, listening, running
 
 KRB5_CONF = """\
 [libdefaults]
@@ -67,15 +67,8 @@ async def kdc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
         kadmin(f"addprinc -pw {PASSWORD} {principal}")
     kadmin(f"addprinc -randkey {SERVICE}")
     kadmin(f"ktadd -k {tmp_path}/http.keytab {SERVICE}")
-    with log.open("wb") as file:
-        command = [str(program("krb5kdc", "krb5-kdc")), "-n"]
-        process = subprocess.Popen(command, stdout=file, stderr=file)
-    try:
-        await until_listening(port, process, log)
+    async with listening([str(program("krb5kdc", "krb5-kdc")), "-n"], port, log):
         yield
-    finally:
-        process.terminate()
-        await asyncio.to_thread(process.wait)
 
 
 def run(name: str, package: str, *arguments: str, stdin: str = "") -> str:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import shutil
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
@@ -12,9 +11,9 @@ from typing import NamedTuple
 import aiohttp
 import pytest
 
-from tests.conftest import free_port, until_listening
+from tests.conftest import free_port
 from tests.dashboard.browser import Page
-from tests.dashboard.proxies import Proxied, auth_request, block, running
+from tests.dashboard.proxies import Proxied, auth_request, block, listening, running
 
 PROVIDER = "oidc-provider-mock"
 GROUPS = {"alice": ["users"], "bob": ["users"], "helen": ["users", "hpc-support"]}
@@ -34,18 +33,6 @@ def installed(name: str, source: str) -> str:
     if path is None:
         pytest.skip(f"{name} is not on PATH: {source}")
     return path
-
-
-@contextlib.asynccontextmanager
-async def server(words: list[str], port: int, log: Path) -> AsyncIterator[None]:
-    with log.open("wb") as file:
-        process = subprocess.Popen(words, stdout=file, stderr=file)
-    try:
-        await until_listening(port, process, log)
-        yield
-    finally:
-        process.terminate()
-        await asyncio.to_thread(process.wait)
 
 
 def provider(port: int) -> list[str]:
@@ -106,7 +93,7 @@ class Deployment(NamedTuple):
     log: Path
 
     def oauth2_proxy(self, *options: str) -> contextlib.AbstractAsyncContextManager[None]:
-        return server([*self.command, *options], self.port, self.log)
+        return listening([*self.command, *options], self.port, self.log)
 
 
 @pytest.fixture
@@ -116,7 +103,7 @@ async def deployed(tmp_path: Path) -> AsyncIterator[Deployment]:
     )
     provider_port, port = free_port(), free_port()
     async with (
-        server(provider(provider_port), provider_port, tmp_path / "provider.log"),
+        listening(provider(provider_port), provider_port, tmp_path / "provider.log"),
         running(tmp_path, auth_request(port)) as proxied,
     ):
         file = configuration(tmp_path, proxied, port, provider_port)

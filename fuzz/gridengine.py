@@ -16,7 +16,7 @@ with atheris.instrument_imports(include=["ccpipe.formats.gridengine", "ccpipe.tr
     from ccpipe.formats.gridengine.columns import SCHEMA, read_compiled, read_in_python
     from ccpipe.formats.gridengine.reader import lines_of_jobs, search_in_python
     from ccpipe.formats.gridengine.reporting import parse_job_log
-    from ccpipe.formats.gridengine.status import read_shares
+    from ccpipe.formats.gridengine.status import parse_xml, read_shares
     from ccpipe.translate.gridengine.export import events
     from ccpipe.translate.gridengine.jobs import Mapping, from_event, job_of, metrics, to_event
     from ccpipe.translate.gridengine.translator import Assembler
@@ -42,7 +42,7 @@ def check(payload: bytes) -> None:
     with contextlib.suppress(DataError):
         parse_job_log(payload)
     with contextlib.suppress(DataError):
-        read_shares(payload)
+        read_shares(parse_xml(payload))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     slots: int = 1
 
 
-def read_shares(payload: bytes, *, zone: tzinfo | None = None) -> list[Share]:
+def read_shares(tree: ET.Element, *, zone: tzinfo | None = None) -> list[Share]:
     """Read running jobs from ``qstat -xml``, with or without ``-g t``, or ``qhost -j -xml``.
 
     qstat's times are in `zone`, by default this machine's. qhost lists a share without slots for
@@ -37,7 +37,6 @@ def read_shares(payload: bytes, *, zone: tzinfo | None = None) -> list[Share]:
 
     Raises DataError, with the place, if it is the output of neither.
     """
-    tree = parse_xml(payload)
     if tree.tag == "job_info":
         return _of_qstat(tree, zone)
     if tree.tag == "qhost":
@@ -60,12 +59,11 @@ class PendingTasks(msgspec.Struct, frozen=True, kw_only=True):
     """Such as ``3-9:2``; empty if it is not an array."""
 
 
-def read_pending(payload: bytes, *, zone: tzinfo | None = None) -> list[PendingTasks] | None:
+def read_pending(tree: ET.Element, *, zone: tzinfo | None = None) -> list[PendingTasks] | None:
     """Read pending jobs from ``qstat -xml``; None of qhost, which does not list them.
 
-    Times are in `zone`, by default this machine's. Raises DataError if it is not XML.
+    Times are in `zone`, by default this machine's.
     """
-    tree = parse_xml(payload)
     if tree.tag != "job_info":
         return None
     return [
@@ -130,7 +128,7 @@ def _of_qhost(tree: ET.Element) -> list[Share]:
 
 
 def parse_xml(payload: bytes) -> ET.Element:
-    """Parse the output of a command; raises DataError if it is not XML."""
+    """Parse the output of a command for the readers; raises DataError if it is not XML."""
     if b"<!DOCTYPE" in payload or b"<!ENTITY" in payload:
         raise DataError("document type declaration in the output of Grid Engine")
     try:
@@ -182,14 +180,11 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     """Whether every listed queue is disabled, so that no job will start here."""
 
 
-def read_hosts(payload: bytes, *, lists_jobs: bool = False) -> list[Host]:
+def read_hosts(tree: ET.Element, *, lists_jobs: bool = False) -> list[Host]:
     """Read the hosts listed by qhost; empty for the output of qstat.
 
     `lists_jobs` is whether jobs were requested, even if none is listed.
-
-    Raises DataError if it is not XML.
     """
-    tree = parse_xml(payload)
     if tree.tag != "qhost":
         return []
     lists_jobs = lists_jobs or next(tree.iter("job"), None) is not None

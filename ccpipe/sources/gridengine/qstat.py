@@ -11,11 +11,12 @@ import logging
 import shutil
 import time
 from collections.abc import AsyncIterator, Iterator
+from xml.etree import ElementTree as ET
 
 from ccpipe.config import Interval, Site
 from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats.clustercockpit import NodeState, encode_node_states
-from ccpipe.formats.gridengine.status import Host, read_hosts, read_pending, read_shares
+from ccpipe.formats.gridengine.status import Host, parse_xml, read_hosts, read_pending, read_shares
 from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.jobs import Job, RunKey, message
 from ccpipe.jobs.pending import QueueReports
@@ -99,9 +100,10 @@ class Qstat(Source[Lines]):
                 output = await call_blocking(
                     lambda: child.run(self.command, timeout=self.poll_interval, output=MAX_OUTPUT)
                 )
-                running = running_jobs(read_shares(output), self.site.cluster)
-                found = [*self._new_starts(running), *self._queue_events(output, running)]
-                found += self._node_states(read_hosts(output, lists_jobs="-j" in self.command))
+                tree = parse_xml(output)
+                running = running_jobs(read_shares(tree), self.site.cluster)
+                found = [*self._new_starts(running), *self._queue_events(tree, running)]
+                found += self._node_states(read_hosts(tree, lists_jobs="-j" in self.command))
             except (DataError, OSError) as error:
                 log.warning("%s: %s", self.command[0], error)
             else:
@@ -116,9 +118,9 @@ class Qstat(Source[Lines]):
         self._known = set(there)
         return [message("start_job", self.mapping.apply(job)) for job in new if job.user]
 
-    def _queue_events(self, output: bytes, running: list[Job]) -> Iterator[Message]:
+    def _queue_events(self, tree: ET.Element, running: list[Job]) -> Iterator[Message]:
         """Yield what has changed in the queue, if the command lists it."""
-        rows = read_pending(output)
+        rows = read_pending(tree)
         if rows is not None:
             states = {job.array_id or job.id: job.state for job in running}
             yield from self._queue.update(

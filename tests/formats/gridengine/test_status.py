@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
-from ccpipe.formats.gridengine.status import Host, read_hosts, read_shares
+from ccpipe.formats.gridengine.status import Host, parse_xml, read_hosts, read_shares
 from tests.paths import TEST_DATA
 
 DATA = TEST_DATA / "gridengine"
@@ -20,9 +20,9 @@ ZONE = timezone(timedelta(hours=2))
 
 def test_qstat_reader_applies_zone() -> None:
     """Times of qstat are local to its machine; pending jobs are omitted."""
-    shares = read_shares((DATA / "qstat-g-t.xml").read_bytes(), zone=UTC)
+    shares = read_shares(parse_xml((DATA / "qstat-g-t.xml").read_bytes()), zone=UTC)
     assert len(shares) == 7
-    later = read_shares((DATA / "qstat-g-t.xml").read_bytes(), zone=ZONE)
+    later = read_shares(parse_xml((DATA / "qstat-g-t.xml").read_bytes()), zone=ZONE)
     assert later[0].start_time == 1795170981 * 10**9 - 7200 * 10**9
 
 
@@ -42,7 +42,7 @@ TODAY = b"<JB_job_number>1</JB_job_number><JAT_start_time>today</JAT_start_time>
 )
 def test_qstat_reader_rejects_invalid_output(payload: bytes, why: str) -> None:
     with pytest.raises(DataError, match=why):
-        read_shares(payload)
+        read_shares(parse_xml(payload))
 
 
 SAMPLE = (DATA / "qhost-j-q-F.xml").read_bytes()
@@ -58,7 +58,7 @@ NODE01 = Host(
 
 def test_qhost_reader_reads_real_cell() -> None:
     """Two hosts with a parallel job, an array and single jobs; ``global`` is not a host."""
-    first, second = read_hosts(SAMPLE)
+    first, second = read_hosts(parse_xml(SAMPLE))
     assert first == NODE01
     assert (second.slots_used, second.jobs_running) == (4, 4)
 
@@ -66,19 +66,24 @@ def test_qhost_reader_reads_real_cell() -> None:
 def test_qhost_reader_counts_slots_by_jobs_without_queues() -> None:
     """As with ``qhost -j``: a share is a slot, except a MASTER share next to SLAVE shares."""
     without = re.sub(rb"(?s) <queue .*?</queue>\n", b"", SAMPLE)
-    assert [host.slots_used for host in read_hosts(without)] == [3, 4]
+    assert [host.slots_used for host in read_hosts(parse_xml(without))] == [3, 4]
 
 
 def test_qhost_reader_leaves_unlisted_values_unknown() -> None:
     """Slots without ``-q`` and ``-j``, jobs without ``-j``, processors of an unreachable host."""
     no_jobs = re.sub(rb"(?s) *<job .*?</job>\n", b"", SAMPLE)
     nothing = re.sub(rb"(?s) *<queue .*?</queue>\n", b"", no_jobs)
-    assert [(h.slots_used, h.jobs_running) for h in read_hosts(no_jobs)] == [(3, None), (4, None)]
-    assert [(h.slots_used, h.jobs_running) for h in read_hosts(nothing)] == [(None, None)] * 2
-    asked = read_hosts(nothing, lists_jobs=True)
+    assert [(h.slots_used, h.jobs_running) for h in read_hosts(parse_xml(no_jobs))] == [
+        (3, None),
+        (4, None),
+    ]
+    assert [(h.slots_used, h.jobs_running) for h in read_hosts(parse_xml(nothing))] == [
+        (None, None)
+    ] * 2
+    asked = read_hosts(parse_xml(nothing), lists_jobs=True)
     assert [(host.slots_used, host.jobs_running) for host in asked] == [(0, 0)] * 2
     silent = SAMPLE.replace(b"name='num_proc'>2", b"name='num_proc'>-")
-    assert read_hosts(silent)[0].processors is None
+    assert read_hosts(parse_xml(silent))[0].processors is None
 
 
 @pytest.mark.parametrize(
@@ -94,13 +99,13 @@ def test_qhost_reader_derives_host_state_from_queues(
     old: bytes, new: bytes, reachable: bool, disabled: bool
 ) -> None:
     """One unreachable queue suffices; a host is disabled if all its queues are."""
-    host = read_hosts(SAMPLE.replace(old, new))[0]
+    host = read_hosts(parse_xml(SAMPLE.replace(old, new)))[0]
     assert (host.is_reachable, host.is_disabled) == (reachable, disabled)
 
 
 def test_host_reader_accepts_output_of_qstat() -> None:
     """It has no hosts."""
-    assert read_hosts(b"<job_info/>") == []
+    assert read_hosts(parse_xml(b"<job_info/>")) == []
 
 
 @given(
@@ -111,4 +116,4 @@ def test_host_reader_accepts_output_of_qstat() -> None:
 def test_status_readers_raise_only_data_error_for_any_bytes(payload: bytes) -> None:
     for reads in (read_shares, read_hosts):
         with contextlib.suppress(DataError):
-            reads(payload)
+            reads(parse_xml(payload))

@@ -10,7 +10,7 @@ import pytest
 
 from ccpipe.config import Interval, Site
 from ccpipe.errors import ConfigError
-from ccpipe.formats.gridengine.status import Host, PendingTasks, read_shares
+from ccpipe.formats.gridengine.status import Host, PendingTasks, parse_xml, read_shares
 from ccpipe.sources.gridengine.qstat import Qstat
 from ccpipe.translate.gridengine.jobs import Mapping, pending_jobs, running_jobs
 from tests.conftest import eventually
@@ -114,7 +114,7 @@ async def test_qhost_lists_same_jobs_as_qstat() -> None:
         ],
     }
     running_there = {start["jobId"] for start in cell.starts()}
-    by_qstat = Qstat(site=SITE)._new_starts(running_jobs(read_shares(SAMPLE), "fox"))
+    by_qstat = Qstat(site=SITE)._new_starts(running_jobs(read_shares(parse_xml(SAMPLE)), "fox"))
     assert len(running_there & {json.loads(str(start.value))["jobId"] for start in by_qstat}) >= 3
 
 
@@ -131,7 +131,7 @@ async def test_source_logs_failed_command(
 def test_source_sends_start_of_job_listed_again() -> None:
     """A job that vanishes and is listed again, as after a rerun, has another start."""
     source = Qstat(site=SITE)
-    jobs = running_jobs(read_shares(SAMPLE, zone=UTC), "fox")
+    jobs = running_jobs(read_shares(parse_xml(SAMPLE), zone=UTC), "fox")
     assert len(source._new_starts(jobs)) == len(jobs)
     assert source._new_starts(jobs) == []
     source._new_starts([])

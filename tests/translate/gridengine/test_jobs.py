@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ccpipe.config import Duration, Site
 from ccpipe.formats.gridengine import Accounting, Origin, read
-from ccpipe.formats.gridengine.status import Share, read_shares
+from ccpipe.formats.gridengine.status import Share, parse_xml, read_shares
 from ccpipe.formats.lineprotocol import decode, encode, to_lines
 from ccpipe.formats.lineprotocol.writer import original
 from ccpipe.jobs import Job, JobNode
@@ -172,7 +172,7 @@ def test_run_after_end_is_separate_job() -> None:
 
 
 def running(name: str) -> dict[int, Job]:
-    shares = read_shares((DATA / name).read_bytes(), zone=UTC)
+    shares = read_shares(parse_xml((DATA / name).read_bytes()), zone=UTC)
     return {job.id: job for job in running_jobs(shares, "fox")}
 
 

@@ -23,14 +23,18 @@ def part_name(type_: str, type_id: str, stype: str, stype_id: str) -> str:
     return " ".join(map(str.strip, words))
 
 
+def level_name(type_: str, stype: str) -> str:
+    """Return the level of a part by its tags, such as ``socket``; empty for a node."""
+    return f"{'' if type_ == 'node' else type_} {stype}".strip()
+
+
 _LEVELS = ("", "socket", "memoryDomain", "core", "hwthread", "accelerator")
 
 
 def level_rank(level: str) -> tuple[int, str]:
     """Return the key by which a node's value is chosen: the first level that a metric has.
 
-    A level is the tags ``type`` and ``stype`` of parts, such as ``socket``; empty for the node
-    itself. Values of several levels are of the same thing, and never added up.
+    Values of several levels are of the same thing, and never added up.
     """
     return _LEVELS.index(level) if level in _LEVELS else len(_LEVELS), level
 

@@ -368,8 +368,7 @@ _PUT_PENDING = (
 def _pending_row(job: PendingJob) -> tuple[str | int | None, ...]:
     """Return the values of ``_PENDING_COLUMNS``."""
     user, project, partition, name, reason = (
-        text[:MAX_TEXT].encode(errors="replace").decode()
-        for text in (job.user, job.project, job.partition, job.name, job.reason)
+        _limited(text) for text in (job.user, job.project, job.partition, job.name, job.reason)
     )
     words = "\n".join((str(job.id), user, project, partition, name, PENDING, reason))
     return (
@@ -396,13 +395,15 @@ def _numbers(report: UsageReport) -> Mapping[str, Any]:
 
 def _cleaned(job: Job) -> Job:
     """Limit texts and nodes, and replace what is not UTF-8."""
-    texts = {
-        name: getattr(job, name)[:MAX_TEXT].encode(errors="replace").decode() for name in _TEXTS
-    }
+    texts = {name: _limited(getattr(job, name)) for name in _TEXTS}
     nodes = job.nodes[:MAX_NODES]
     return msgspec.structs.replace(
         job, **texts, nodes=nodes, metadata={}, start_metadata={}, raw=None
     )
+
+
+def _limited(text: str) -> str:
+    return text[:MAX_TEXT].encode(errors="replace").decode()
 
 
 def _is_less_detailed(job: Job, before: Job) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ccpipe.config import read_secret
 from ccpipe.errors import CcpipeError, MissingExtra, TimedOutError
-from ccpipe.formats.clustercockpit import part_name
+from ccpipe.formats.clustercockpit import level_name, part_name
 from ccpipe.history.grid import (
     FINE,
     MAX_CELLS,
@@ -217,7 +217,7 @@ class PostgresHistory:
             of_kind = f"{host}/{kind}"
             if of_kind in restricted and f"{of_kind}/{row['type_id'] or ''}" not in owned:
                 continue
-            level = f"{kind} {stype}".strip()
+            level = level_name(kind, stype)
             of_row = [_Group(host, metric, level, "")]
             if query.has_parts and level != OWN and kind not in FINE:
                 of_row.append(

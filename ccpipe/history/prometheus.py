@@ -17,7 +17,7 @@ from typing import NoReturn
 import numpy as np
 
 from ccpipe.errors import TimedOutError, UsageError
-from ccpipe.formats.clustercockpit import part_name
+from ccpipe.formats.clustercockpit import level_name, part_name
 from ccpipe.history.grid import (
     FINE,
     OWN,
@@ -191,7 +191,7 @@ class PrometheusHistory:
             for metric, kind, stype in sorted(found):
                 types = f"type={quoted(kind)}" if kind else 'type=~"node|"'
                 selector = f"__name__={quoted(metric)},{nodes},{types},stype={quoted(stype)}"
-                groups.append(_Group(metric, f"{kind} {stype}".strip(), f"{{{selector}}}"))
+                groups.append(_Group(metric, level_name(kind, stype), f"{{{selector}}}"))
         return groups
 
     async def _intervals(self, query: MetricQuery) -> dict[str, float]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ccpipe.errors import DataError
-from ccpipe.formats.clustercockpit import level_rank, part_name
+from ccpipe.formats.clustercockpit import level_name, level_rank, part_name
 from ccpipe.formats.lineprotocol import Lines, Series, SeriesTable, ValueType
 from ccpipe.formats.units import parse_unit
 from ccpipe.live.node import GAPS, LiveNode, NodeId, SchedulerState
@@ -353,8 +353,7 @@ class LiveNodes:
             if node is _NOBODY or len(key) > MAX_KEY or self.series + 2 > self.max_series:
                 self._refuse(key)
                 return 0
-            kinds = (tags.get(key, "") for key in ("type", "stype"))
-            level = " ".join(kind for kind in kinds if kind not in ("", "node"))
+            level = level_name(tags.get("type", ""), tags.get("stype", ""))
             slot = self._add(node, name, part, level)
         if part is None:
             node.own.add(name)

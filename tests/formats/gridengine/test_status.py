@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import DataError
-from ccpipe.formats.gridengine.status import Host, parse_xml, read_hosts, read_shares
+from ccpipe.formats.gridengine.status import Host, parse_xml, read_hosts, read_pending, read_shares
 from tests.paths import TEST_DATA
 
 DATA = TEST_DATA / "gridengine"
@@ -114,6 +114,6 @@ def test_host_reader_accepts_output_of_qstat() -> None:
     | st.binary(max_size=20).map(lambda noise: SAMPLE[:3000] + noise)
 )
 def test_status_readers_raise_only_data_error_for_any_bytes(payload: bytes) -> None:
-    for reads in (read_shares, read_hosts):
+    for reads in (read_shares, read_pending, read_hosts):
         with contextlib.suppress(DataError):
             reads(parse_xml(payload))

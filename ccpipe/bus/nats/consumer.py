@@ -182,6 +182,7 @@ class ConsumerReader(MessageReader):
         self._acknowledged = deque[str](maxlen=REMEMBERED)  # sent, or could not be sent
         self._redelivery = Redelivery(self._known)
         self._settled = -1  # connection number since which no older message can arrive
+        self._unsorted: list[Delivery] | None = None  # delivered again, until all have arrived
         self._identity = ""  # of the consumer
         self._served = asyncio.Event()  # the open request is done
         self._asked = 0  # messages that the open request may still bring
@@ -249,7 +250,10 @@ class ConsumerReader(MessageReader):
         messages = deliveries if self._are_new(deliveries) else self._sort_out(deliveries)
         if self._prefix:
             messages = [m._replace(subject=m.subject.removeprefix(self._prefix)) for m in messages]
-        self._keep(messages, size_of(messages))
+        if self._unsorted is None:
+            self._keep(messages, size_of(messages))
+        else:
+            self._unsorted += messages
         self._asked -= len(messages)
         if self._asked <= 0:
             self._served.set()
@@ -334,6 +338,7 @@ class ConsumerReader(MessageReader):
         """
         begin = time.monotonic()
         deadline = begin + self.ack_wait + SETTLE_SECONDS
+        missing = 0
         is_reported = False
         while not self._stopped.is_set() and time.monotonic() < deadline:
             with contextlib.suppress(UnavailableError):
@@ -343,9 +348,9 @@ class ConsumerReader(MessageReader):
                     return
                 self.telemetry.expect(self, STUCK_SECONDS)
                 await self._acknowledge_again(found.identity)
-                missing = found.num_ack_pending - len(self._held())
                 is_shared = found.num_waiting and time.monotonic() > begin + PULL_SECONDS
-                if missing <= 0 or is_shared:
+                missing = 0 if is_shared else found.num_ack_pending - len(self._held())
+                if missing <= 0:
                     break
                 if not is_reported:
                     log.info(
@@ -353,7 +358,28 @@ class ConsumerReader(MessageReader):
                     )
                     is_reported = True
             await wait_for_event(self._stopped, 0.2)
+        if missing > 0:
+            await self._sort_redelivered(missing)
         self._settled = connection
+
+    async def _sort_redelivered(self, count: int) -> None:
+        """Hand over `count` messages that the broker redelivers in the order of the stream.
+
+        It redelivers them as their `ack_wait` ends, which a report of progress postpones for the
+        messages that had arrived, not for newer ones on their way: those then come first.
+        """
+        self._unsorted = []
+        try:
+            while size_of(self._unsorted) < PULL_BYTES and not self._stopped.is_set():
+                arrived = len(self._unsorted)
+                batch = min(count - arrived, PULL)
+                await self._ask({"expires": int(SETTLE_SECONDS * 1e9)}, PULL_SECONDS, batch)
+                if not arrived < len(self._unsorted) < count:
+                    break
+        finally:
+            messages, self._unsorted = self._unsorted, None
+            messages.sort(key=lambda each: stored_as(each.reply) or (0, 0))
+            self._keep(messages, size_of(messages))
 
     async def _acknowledge_again(self, identity: str) -> None:
         """Repeat acknowledgements that may have been lost with a connection or a killed broker.
@@ -411,13 +437,13 @@ class ConsumerReader(MessageReader):
         await wait_for_event(self._stopped, 1.0)
         return False
 
-    async def _ask(self, how: dict[str, object], seconds: float) -> None:
+    async def _ask(self, how: dict[str, object], seconds: float, batch: int = PULL) -> None:
         """Send one request and wait until it is fulfilled, closed by the broker or lost."""
-        request = {"batch": PULL, "max_bytes": PULL_BYTES, **how}
+        request = {"batch": batch, "max_bytes": PULL_BYTES, **how}
         subject = f"{self.bus.api_prefix}.CONSUMER.MSG.NEXT.{self.stream}.{self.durable}"
         if not self._stopped.is_set():
             self._served.clear()
-        self._asked = PULL
+        self._asked = batch
         try:
             await self.bus.publish(subject, json.dumps(request).encode(), reply=self._inbox)
         except UnavailableError:
@@ -428,7 +454,7 @@ class ConsumerReader(MessageReader):
                 self.telemetry.expect(self, STUCK_SECONDS)
 
     def _held(self) -> list[str]:
-        waiting = [self._taken, *(together for together, _ in self._waiting)]
+        waiting = [self._taken, *(each for each, _ in self._waiting), self._unsorted or []]
         replies = [delivery.reply for each in waiting for delivery in each]
         return replies + [reply for each in self.handed_over.values() for reply in each]
 

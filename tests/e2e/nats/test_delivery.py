@@ -7,6 +7,8 @@ import signal
 
 import nats
 import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.sink import NatsSink
@@ -76,6 +78,32 @@ async def _retry(sink: NatsSink, records: list[Message]) -> None:
     pytest.fail("the sink never became available again")
 
 
+async def pulled_by_other(
+    server: NatsServer, site: Site, sink: NatsSink
+) -> tuple[Client, list[Msg]]:
+    """Read message 0 as a bridge does, then send 1 and 2 to a client whose request stays open.
+
+    Returns the client and the list of what it receives, already with one message.
+    """
+    async with Reader(source(site, ack_wait=3.0)) as reader:
+        await sink.write(to_lines(metrics(1)))
+        await eventually(lambda: len(reader.values) == 1)
+    client = await nats.connect(server.url)
+    received: list[Msg] = []
+
+    async def receive(message: Msg) -> None:
+        received.append(message)
+
+    inbox = client.new_inbox()
+    await client.subscribe(inbox, cb=receive)
+    subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream_name(Subjects.of(site))}.test"
+    request = json.dumps({"batch": 10, "expires": 1_500_000_000}).encode()
+    await client.publish(subject, request, reply=inbox)
+    await sink.write(to_lines(metrics(3)[1:]))
+    await eventually(lambda: len(received) == 1)
+    return client, received
+
+
 async def test_messages_of_killed_bridge_are_redelivered_before_newer_ones(
     site: Site, sink: NatsSink
 ) -> None:
@@ -107,26 +135,26 @@ async def test_messages_of_lost_connection_are_redelivered_before_newer_ones(
     assert reader.values == [float(i) for i in range(8)]
 
 
+async def test_messages_are_redelivered_in_order_when_older_ones_were_in_progress(
+    nats_server: NatsServer, site: Site, sink: NatsSink
+) -> None:
+    """Their time to acknowledge ends later, so that the broker redelivers the newer ones first."""
+    client, received = await pulled_by_other(nats_server, site, sink)
+    await sink.write(to_lines(metrics(5)[3:]))
+    await eventually(lambda: len(received) == 2)
+    await client.publish(received[0].reply, b"+WPI")
+    await client.close()
+    await sink.write(to_lines(metrics(7)[5:]))
+    async with Reader(source(site, ack_wait=3.0)) as reader:
+        await eventually(lambda: len(reader.values) == 6)
+    assert reader.values == [float(i) for i in range(1, 7)]
+
+
 async def test_request_of_dead_bridge_does_not_let_newer_messages_overtake(
     nats_server: NatsServer, site: Site, sink: NatsSink
 ) -> None:
     """The broker keeps it open until it notices, as if another bridge shared the work."""
-    async with Reader(source(site, ack_wait=3.0)) as reader:
-        await sink.write(to_lines(metrics(1)))
-        await eventually(lambda: len(reader.values) == 1)
-    client = await nats.connect(nats_server.url)
-    received: list[object] = []
-
-    async def receive(message: object) -> None:
-        received.append(message)
-
-    inbox = client.new_inbox()
-    await client.subscribe(inbox, cb=receive)
-    subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream_name(Subjects.of(site))}.test"
-    request = json.dumps({"batch": 10, "expires": 1_500_000_000}).encode()
-    await client.publish(subject, request, reply=inbox)
-    await sink.write(to_lines(metrics(3)[1:]))
-    await eventually(lambda: len(received) == 1)
+    client, received = await pulled_by_other(nats_server, site, sink)
     async with Reader(source(site, ack_wait=3.0)) as reader:
         await eventually(lambda: len(received) == 2)  # the request has expired
         await sink.write(to_lines(metrics(5)[3:]))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ccpipe.bus.codecs import Codec, Packing, Received
     from ccpipe.bus.subjects import Subjects
     from ccpipe.client import BusClient, connect
+    from ccpipe.config import Duration
     from ccpipe.errors import (
         CcpipeError,
         ConfigError,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from ccpipe.jobs import Job, JobNode, Jobs
     from ccpipe.message import Message
     from ccpipe.node.sampling.collector import Metric
-    from ccpipe.pipeline import Batch, Sink, Source, Translator, run
+    from ccpipe.pipeline import Batch, HoldingTranslator, Limits, Sink, Source, Translator, run
     from ccpipe.records import Provenance, RecordList, RejectedRecord
 
 __version__ = "0.1.0"
@@ -61,7 +62,10 @@ __all__ = [  # noqa: RUF022
     "Source",
     "Batch",
     "Translator",
+    "HoldingTranslator",
     "Sink",
+    "Limits",
+    "Duration",
     "Codec",
     "Received",
     "Provenance",
@@ -91,7 +95,11 @@ _MODULES = {
     "sonar": "ccpipe.formats.sonar",
     **dict.fromkeys(("read_jobs", "JobFile"), "ccpipe.job_files"),
     **dict.fromkeys(("Job", "JobNode", "Jobs"), "ccpipe.jobs"),
-    **dict.fromkeys(("run", "Source", "Batch", "Translator", "Sink"), "ccpipe.pipeline"),
+    **dict.fromkeys(
+        ("run", "Source", "Batch", "Translator", "HoldingTranslator", "Sink", "Limits"),
+        "ccpipe.pipeline",
+    ),
+    "Duration": "ccpipe.config",
     "Metric": "ccpipe.node.sampling.collector",
     **dict.fromkeys(("Codec", "Received", "Packing"), "ccpipe.bus.codecs"),
     **dict.fromkeys(("Provenance", "RecordList", "RejectedRecord"), "ccpipe.records"),

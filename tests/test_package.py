@@ -36,7 +36,7 @@ HEAVY = ("nats", "pyarrow", "psutil", "aiohttp", "numpy", "duckdb", "prometheus_
 PUBLIC = """
     decode encode Lines Message to_lines connect BusClient sonar
     read_jobs JobFile Job JobNode Jobs
-    run Metric Source Batch Translator Sink
+    run Metric Source Batch Translator HoldingTranslator Sink Limits Duration
     Codec Received Provenance RecordList RejectedRecord Subjects Packing
     CcpipeError UsageError ConfigError MissingInputError CreateError OutputError MissingExtra
     DataError EncodeError RejectedError UnavailableError TimedOutError DeniedError

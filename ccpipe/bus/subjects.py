@@ -108,7 +108,8 @@ class Subjects(msgspec.Struct, frozen=True):
     cluster: str
     hostname: str
     """Our own node: used for envelopes that name none."""
-    templates: Mapping[str, str]
+    templates: Mapping[str, str] = msgspec.field(default_factory=lambda: TEMPLATES)
+    """By default the specification's."""
 
     @classmethod
     def of(cls, site: Site, own: Mapping[str, str | dict[str, str]] | None = None) -> "Subjects":

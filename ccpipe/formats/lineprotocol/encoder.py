@@ -16,6 +16,7 @@ from ccpipe.formats.lineprotocol.precision import NO_TIME, UNIT_NUMBERS, Precisi
 from ccpipe.formats.lineprotocol.series import escape, write_series
 from ccpipe.formats.lineprotocol.writer import original, write_message, write_time, write_value
 from ccpipe.message import Message
+from ccpipe.records import Rejected
 
 
 def encode(records: Iterable[Message], *, precision: Precision | Literal["auto"] = "s") -> bytes:
@@ -83,15 +84,15 @@ def _encode_rows(
         yield b"%b %b=%b%b\n" % (key(series), fields[field], value, stamp)
 
 
-def to_lines(messages: Iterable[Message], rejected: Sequence[RejectedLine] = ()) -> Lines:
+def to_lines(messages: Iterable[Message], rejected: Sequence[Rejected] = ()) -> Lines:
     """Convert messages to columns; ``Lines`` are returned unchanged.
 
-    Messages that line protocol cannot represent are appended to `rejected`, which has the
-    undecodable parts of the same input.
+    `rejected` has the undecodable parts of the same input, or records that a translator rejects;
+    messages that line protocol cannot represent are appended.
     """
     if isinstance(messages, Lines):
         return messages
-    messages, bad = list(messages), list(rejected)
+    messages, bad = list(messages), [_line(each) for each in rejected]
     # Encoding and decoding by the kernel applies every rule, at several million messages per
     # second; appending row by row would take ten times as long.
     try:
@@ -107,3 +108,9 @@ def to_lines(messages: Iterable[Message], rejected: Sequence[RejectedLine] = ())
     lines = decode(encoded, precision="ns")
     lines.rejected[:0] = bad
     return lines
+
+
+def _line(bad: Rejected) -> RejectedLine:
+    if isinstance(bad, RejectedLine):
+        return bad
+    return RejectedLine(bad.line, bad.offset, 0, bad.reason, bad.original)

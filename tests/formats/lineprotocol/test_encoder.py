@@ -12,6 +12,7 @@ from ccpipe.formats.lineprotocol import Precision, decode, encode, encode_each, 
 from ccpipe.formats.lineprotocol.precision import NANOSECONDS, UNITS, coarsest, unit_of
 from ccpipe.formats.lineprotocol.writer import original, write_message, write_value
 from ccpipe.message import Message, Uint
+from ccpipe.records import RejectedRecord
 
 SECOND = 10**9
 
@@ -138,6 +139,13 @@ def test_lines_of_messages_pass_through_in_nanoseconds() -> None:
     """Columns made from messages have a payload too."""
     lines = to_lines([Message("m", {}, 1.0, 10**9)])
     assert (lines.precision, lines.passthrough()) == ("ns", b"m value=1.0 1000000000\n")
+
+
+def test_to_lines_keeps_records_that_translator_rejects() -> None:
+    """Plain ones, too, which then are as printable as undecodable lines."""
+    lines = to_lines([], [RejectedRecord(b"rack17;A", "2 fields", 3, 29)])
+    assert [*map(str, lines.rejected)] == ["line 3, column 0: 2 fields: rack17;A"]
+    assert (lines.rejected[0].reason, lines.rejected[0].offset) == ("2 fields", 29)
 
 
 def test_to_lines_rejects_too_long_series() -> None:

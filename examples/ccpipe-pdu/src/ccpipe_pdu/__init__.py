@@ -1,0 +1,1 @@
+"""Power of nodes, measured by the outlets of rack PDUs."""

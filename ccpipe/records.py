@@ -44,6 +44,25 @@ class MessageRange(NamedTuple):
         )
 
 
+def merged_ranges(ranges: Iterable[MessageRange]) -> list[MessageRange]:
+    """Merge ranges that overlap or follow each other, in order of consumer and number."""
+    found: list[MessageRange] = []
+    for each in sorted(ranges):
+        before = found[-1] if found else None
+        follows = before and (before.consumer, before.last + 1) == (each.consumer, each.first)
+        if before and (follows or before.overlaps(each)):
+            found[-1] = MessageRange(
+                each.consumer,
+                before.first,
+                max(before.last, each.last),
+                min(before.since, each.since),
+                max(before.until, each.until),
+            )
+        else:
+            found.append(each)
+    return found
+
+
 @dataclass(slots=True)
 class Provenance:
     """The messages of some records as columns: one entry for each message, in order."""

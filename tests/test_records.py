@@ -7,7 +7,13 @@ from typing import ClassVar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.records import MessageRange, Provenance, RecordList, RejectedRecord
+from ccpipe.records import (
+    MessageRange,
+    Provenance,
+    RecordList,
+    RejectedRecord,
+    merged_ranges,
+)
 from tests.deliveries import provenance_of
 
 
@@ -204,3 +210,24 @@ def test_runs_overlap_if_number_time_and_consumer_agree() -> None:
 def test_part_keeps_messages(chosen: list[tuple[str, int, int]], first: int, last: int) -> None:
     whole = per_record(ids_of(chosen))
     assert per_record(ids_of(chosen).part(slice(first, last))) == whole[first:last]
+
+
+def run_of(consumer: str, first: int, size: int) -> MessageRange:
+    last = first + size
+    return MessageRange(consumer, first, last, 1000 + first, 1000 + last)
+
+
+runs = st.builds(run_of, st.sampled_from("ab"), st.integers(1, 60), st.integers(0, 9))
+
+
+def numbers_of(found: list[MessageRange]) -> set[tuple[str, int]]:
+    return {(run.consumer, n) for run in found for n in range(run.first, run.last + 1)}
+
+
+@given(st.lists(runs, max_size=20))
+def test_merged_ranges_cover_the_same_messages(given_: list[MessageRange]) -> None:
+    """No two of a consumer could be merged further."""
+    found = merged_ranges(given_)
+    assert numbers_of(found) == numbers_of(given_)
+    for before, after in pairwise(found):
+        assert before.consumer != after.consumer or after.first > before.last + 1

@@ -42,6 +42,19 @@ SCHEMA = pa.schema(
 ``bool`` have the exact value of an integer, unsigned integer or boolean.
 """
 
+MICROSECONDS = pa.schema(
+    [
+        ("time", pa.timestamp("us", tz="UTC")),
+        ("ns", pa.int16()),
+        *(field for field in SCHEMA if field.name != "time"),
+    ]
+)
+"""``SCHEMA`` for stores.
+
+``time`` has microseconds, which every reader can compare, truncate and subtract; ``ns`` the 0 to
+999 nanoseconds beyond.
+"""
+
 SERIES = pa.schema(
     [(name, pa.string()) for name in ("name", *TAG_COLUMNS)] + [SCHEMA.field("tags")]
 )
@@ -123,13 +136,30 @@ def to_arrow(lines: Columns, series: SeriesOfRows | None = None) -> pa.Table:
     The dictionaries only have names in use. `series` is ``series_of(lines)``, if known.
     """
     times = np.asarray(lines.times)
+    time = masked(times, times == NO_TIME).view(SCHEMA.field("time").type)
+    return _table(lines, series, SCHEMA, time=time)
+
+
+def to_microseconds(lines: Columns, series: SeriesOfRows | None = None) -> pa.Table:
+    """Build a table of ``MICROSECONDS``, as ``to_arrow`` does."""
+    times = np.asarray(lines.times)
+    micros = times // 1000
+    beyond = (times - micros * 1000).astype(np.int16)
+    has_no_time = times == NO_TIME
+    time = masked(micros, has_no_time).view(MICROSECONDS.field("time").type)
+    return _table(lines, series, MICROSECONDS, time=time, ns=masked(beyond, has_no_time))
+
+
+def _table(
+    lines: Columns, series: SeriesOfRows | None, schema: pa.Schema, **times: pa.Array
+) -> pa.Table:
     columns = {
-        "time": masked(times, times == NO_TIME).view(SCHEMA.field("time").type),
+        **times,
         "field": _fields(lines),
         **_series(series_of(lines) if series is None else series),
         **_values(lines),
     }
-    return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+    return pa.table([columns[name] for name in schema.names], schema=schema)
 
 
 def _fields(lines: Columns) -> pa.Array:

@@ -27,23 +27,13 @@ from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import arrow
 from ccpipe.pipeline import wait_for_event
 from ccpipe.process.background import background
-from ccpipe.records import MessageRange
+from ccpipe.records import MessageRange, merged_ranges
 from ccpipe.sinks.disk import sync_directory
 
 log = logging.getLogger(__name__)
 
-SCHEMA = pa.schema(
-    [
-        ("time", pa.timestamp("us", tz="UTC")),
-        ("ns", pa.int16()),
-        *(field for field in arrow.SCHEMA if field.name not in ("time", "cluster")),
-    ]
-)
-"""One row for each field of each line.
-
-``time`` has microseconds, which every reader can compare, truncate and subtract; ``ns`` the 0 to
-999 nanoseconds beyond.
-"""
+SCHEMA = arrow.MICROSECONDS.remove(arrow.MICROSECONDS.get_field_index("cluster"))
+"""The cluster is in the path."""
 
 GROUP_ROWS = 150_000
 GROUP_BYTES = 16 * 2**20
@@ -130,28 +120,6 @@ def read_metadata(path: Path) -> tuple[list[MessageRange], list[str]]:
         return [], []
 
 
-def joined(runs: Iterable[MessageRange]) -> list[MessageRange]:
-    """Merge runs that follow each other."""
-    found: list[MessageRange] = []
-    for run in sorted(runs):
-        before = found[-1] if found else None
-        if before and (before.overlaps(run) or _follows(before, run)):
-            found[-1] = MessageRange(
-                run.consumer,
-                before.first,
-                max(before.last, run.last),
-                min(before.since, run.since),
-                max(before.until, run.until),
-            )
-        else:
-            found.append(run)
-    return found
-
-
-def _follows(before: MessageRange, run: MessageRange) -> bool:
-    return before.consumer == run.consumer and run.first == before.last + 1
-
-
 def parquet_files(directory: Path) -> list[str]:
     """Return the names of a directory's finished files, the latest last."""
     try:
@@ -179,12 +147,12 @@ class StoredMessages:
             self._runs += runs
         if new:
             self._seen = set(names)
-            self._runs = joined(self._runs)[-MAX_RUNS:]
+            self._runs = merged_ranges(self._runs)[-MAX_RUNS:]
         return self._runs
 
     def add(self, name: str, runs: Sequence[MessageRange]) -> None:
         self._seen.add(name)
-        self._runs = joined([*self._runs, *runs])[-MAX_RUNS:]
+        self._runs = merged_ranges([*self._runs, *runs])[-MAX_RUNS:]
 
 
 def remove(directory: Path, names: Sequence[str]) -> None:
@@ -339,7 +307,7 @@ def join_files(
         for each in names:
             runs += read_metadata(directory / each)[0]
         try:
-            said = metadata(joined(runs), names)
+            said = metadata(merged_ranges(runs), names)
             write_groups(path, _row_groups(directory, names, stopped), compression, said)
             with locked(root):  # message ids between the two are not needed
                 path.rename(directory / f"{name}{JOINED_SUFFIX}")

@@ -25,7 +25,7 @@ import pyarrow as pa
 from ccpipe.config import Duration
 from ccpipe.errors import ConfigError, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import Lines
-from ccpipe.formats.lineprotocol.arrow import SeriesOfRows, masked, series_of, to_arrow
+from ccpipe.formats.lineprotocol.arrow import SeriesOfRows, series_of, to_microseconds
 from ccpipe.formats.lineprotocol.decoder import rows_before
 from ccpipe.formats.lineprotocol.precision import NO_TIME
 from ccpipe.pipeline import Limits, Sink
@@ -276,11 +276,4 @@ def _path(cluster: str, day: int, rows: Iterable[int]) -> str:
 
 
 def _table(lines: Lines, series: SeriesOfRows) -> pa.Table:
-    columns = to_arrow(lines, series)
-    times = np.asarray(lines.times)
-    micros = times // 1000
-    beyond = (times - micros * 1000).astype(np.int16)
-    has_no_time = times == NO_TIME
-    time = masked(micros, has_no_time).view(SCHEMA.field("time").type)
-    same = [columns[name] for name in SCHEMA.names[2:]]
-    return pa.table([time, masked(beyond, has_no_time), *same], schema=SCHEMA)
+    return to_microseconds(lines, series).select(SCHEMA.names)

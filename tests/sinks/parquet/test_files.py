@@ -1,13 +1,10 @@
 """Files: row groups, names, metadata, locks, and when small ones are joined."""
 
-import itertools
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ccpipe.config import Duration
 from ccpipe.errors import UnavailableError
@@ -18,7 +15,6 @@ from ccpipe.sinks.parquet import ParquetSink, files
 from ccpipe.sinks.parquet.files import (
     JOINED,
     StoredMessages,
-    joined,
     locked,
     metadata,
     new_name,
@@ -69,30 +65,9 @@ def test_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     assert path.read_bytes() == b"theirs"
 
 
-def run_of(consumer: str, first: int, size: int) -> MessageRange:
-    last = first + size
-    return MessageRange(consumer, first, last, 1000 + first, 1000 + last)
-
-
-runs = st.builds(run_of, st.sampled_from("ab"), st.integers(1, 60), st.integers(0, 9))
-
-
 def write(path: Path, said: dict[bytes, bytes]) -> None:
     table = pa.table({"x": [1]}).replace_schema_metadata(said)
     pq.write_table(table, path)
-
-
-def numbers(found: list[MessageRange]) -> set[tuple[str, int]]:
-    return {(run.consumer, n) for run in found for n in range(run.first, run.last + 1)}
-
-
-@given(st.lists(runs, max_size=20))
-def test_consecutive_runs_are_joined(given_: list[MessageRange]) -> None:
-    """They cover the same messages, and no two of a consumer could be joined further."""
-    found = joined(given_)
-    assert numbers(found) == numbers(given_)
-    for before, after in itertools.pairwise(found):
-        assert before.consumer != after.consumer or after.first > before.last + 1
 
 
 def test_metadata_is_read_back(tmp_path: Path) -> None:

@@ -101,6 +101,11 @@ class UnavailableError(CcpipeError):
 
     exit_code = 69
 
+    def __init__(self, reason: str = "", *, retry_after: float = 0.0) -> None:
+        """Keep the `reason`, and after how many seconds to retry, if the store asked for that."""
+        super().__init__(reason)
+        self.retry_after = retry_after
+
 
 class TimedOutError(UnavailableError):
     """A store did not answer in time: a smaller write may succeed sooner."""

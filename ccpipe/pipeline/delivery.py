@@ -154,9 +154,10 @@ class Attempts:
                     raise
                 self.telemetry.failed(part)
                 self._report(str(error))
+                wanted = error.retry_after
             else:
                 return
-            await self.pause(random.uniform(0, pause))  # noqa: S311 - no secret
+            await self.pause(max(wanted, random.uniform(0, pause)))  # noqa: S311 - no secret
             pause = min(2 * pause, self.limits.max_backoff)
 
     def _report(self, reason: str) -> None:

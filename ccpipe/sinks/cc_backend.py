@@ -155,7 +155,7 @@ class CcBackendSink(HttpSink[Lines]):
         if answer.status == HTTPStatus.NOT_FOUND:
             raise RejectedError(f"{self._shown}/api/clusters/: {answer}")
         if answer.status != HTTPStatus.OK:
-            judge(answer.status, f"{self._shown}/api/clusters/: {answer}")
+            judge(answer, f"{self._shown}/api/clusters/: {answer}")
         if self.publish is None:
             self._require_route(await self.request("POST", _PATHS["start_job"]))
 
@@ -183,7 +183,7 @@ class CcBackendSink(HttpSink[Lines]):
             if any(phrase in answer.text for phrase in _NEVER):
                 raise RejectedError(reason, [number])
             try:
-                judge(answer.status, reason)
+                judge(answer, reason)
             except RejectedError:
                 raise RejectedError(reason, [number]) from None
         self._reported.add(report)
@@ -288,7 +288,7 @@ class CcBackendSink(HttpSink[Lines]):
             params = {**filters, "items-per-page": str(PAGE_JOBS), "page": str(number)}
             answer = await self.request("GET", _JOBS, params=params, max_bytes=PAGE_BYTES)
             if answer.status != HTTPStatus.OK:
-                judge(answer.status, f"{self._shown}{_JOBS}: {answer}")
+                judge(answer, f"{self._shown}{_JOBS}: {answer}")
             try:
                 page = msgspec.json.decode(answer.text, type=_Page)
             except msgspec.MsgspecError as error:

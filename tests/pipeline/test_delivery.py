@@ -75,6 +75,21 @@ def test_attempts_log_same_reason_once_a_minute_for_hours(
 
 
 @virtual
+async def test_attempts_wait_as_long_as_store_asks() -> None:
+    """And no longer than by their own pauses otherwise."""
+    tries: list[float] = []
+
+    async def fail() -> None:
+        tries.append(clock())
+        if len(tries) < 3:
+            raise UnavailableError("overloaded", retry_after=90.0 if len(tries) == 1 else 0.0)
+
+    await Attempts(Limits(), Telemetry()).retry(fail, "sink")
+    assert 90 <= tries[1] - tries[0] < 91
+    assert tries[2] - tries[1] < 1
+
+
+@virtual
 async def test_attempts_do_not_retry_other_errors() -> None:
     """A TimeoutError of the part itself is not mistaken for ours."""
 

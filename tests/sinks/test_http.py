@@ -24,7 +24,7 @@ from ccpipe.formats.lineprotocol import Lines, decode, encode, to_lines
 from ccpipe.formats.sonar import decode as decode_sonar
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.message import Message
-from ccpipe.sinks.http import HttpSink
+from ccpipe.sinks.http import HttpSink, retry_seconds
 from ccpipe.sinks.http_post import HttpPostSink
 from ccpipe.sources.http import HttpSource
 from ccpipe.telemetry import Telemetry
@@ -74,6 +74,24 @@ async def test_response_is_classified_by_its_status(
         assert [request.path for request in answers.requests] == ["/lines", "/lines"]
         answers.status = 204
         await sink.write([metric(1.0)])
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("2", 2),
+        ("86400", 300),
+        ("Thu, 20 Feb 2025 12:00:30 GMT", 30),
+        ("Thu, 20 Feb 2025 11:00:00 GMT", 0),
+        ("", 0),
+        ("soon", 0),
+        ("-1", 0),
+        ("²", 0),
+    ],
+)
+def test_retry_after_is_number_or_date(header: str, seconds: float) -> None:
+    """Bounded, so that a wrong clock or a joke does not stop a bridge for a day."""
+    assert retry_seconds(header, NOON / SECOND) == seconds
 
 
 async def test_broken_connection_is_unavailable(answers: Answers) -> None:

@@ -22,6 +22,7 @@ from ccpipe.errors import EncodeError, MissingExtra
 from ccpipe.formats.lineprotocol import Lines, Series, SeriesTable, ValueType
 from ccpipe.formats.lineprotocol.kernel import KERNEL
 from ccpipe.formats.lineprotocol.precision import NO_TIME
+from ccpipe.formats.protobuf import message, varint
 
 HEADERS = {
     "Content-Type": "application/x-protobuf",
@@ -89,10 +90,10 @@ class RemoteWrite:
             if kind != ValueType.TEXT:
                 samples.setdefault((series, field), {})[time // _MILLISECOND] = number
         return b"".join(
-            _message(
+            message(
                 1,
                 self._labels_of(series, field)
-                + b"".join(_message(2, _sample(*sample)) for sample in sorted(points.items())),
+                + b"".join(message(2, _sample(*sample)) for sample in sorted(points.items())),
             )
             for (series, field), points in samples.items()
         )
@@ -111,7 +112,7 @@ def labels_of(series: Series, field: str) -> dict[str, str]:
 
 def write_labels(series: Series, field: str) -> bytes:
     return b"".join(
-        _message(1, _message(1, key.encode()) + _message(2, value.encode()))
+        message(1, message(1, key.encode()) + message(2, value.encode()))
         for key, value in labels_of(series, field).items()
     )
 
@@ -133,17 +134,4 @@ _NAME_BAD = re.compile(r"[^a-zA-Z0-9_:]|^(?=[0-9])")
 
 
 def _sample(milliseconds: int, number: float) -> bytes:
-    return b"\x09" + struct.pack("<d", number) + b"\x10" + _varint(milliseconds % 2**64)
-
-
-def _message(field: int, body: bytes) -> bytes:
-    return bytes([field << 3 | 2]) + _varint(len(body)) + body
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value >> 7:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return b"\x09" + struct.pack("<d", number) + b"\x10" + varint(milliseconds)

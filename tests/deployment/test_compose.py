@@ -125,10 +125,12 @@ def test_prepare_keeps_variables_of_site(tmp_path: Path) -> None:
 
 
 def test_every_store_has_profile() -> None:
-    """Except sinks that print, discard or serve what they get."""
+    """Except sinks that print, discard or serve what they get, or send to what a site runs."""
     recipes = {SERVICES[name]["command"][1].lstrip("/") for name in BRIDGES}
     used = {tomllib.loads((ROOT / recipe).read_text())["sink"]["use"] for recipe in recipes}
-    assert entry_points("sinks").keys() - used == {"nats", "null", "prometheus_scrape", "stdout"}
+    assert entry_points("sinks").keys() - used == {
+        "nats", "null", "otlp", "prometheus_scrape", "stdout",
+    }  # fmt: skip
 
 
 def test_prepare_requires_name_of_cluster(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Fuzz line protocol, accounting, Sonar's JSON, the protocol of NATS, dead letters, files of rows, HTTP requests and
-# the spool for a bounded time each, then run the kernels' tests with sanitizers.
+# Fuzz line protocol, accounting, Sonar's JSON, the protocol of NATS, dead letters, files of rows, pages of
+# exporters, HTTP requests and the spool for a bounded time each, then run the kernels' tests with sanitizers.
 # Usage: fuzz/run.sh [seconds [python]]; what atheris finds stays in build/fuzz, and small inputs
 # in fuzz/corpus too, to be committed.
 set -eu
@@ -45,6 +45,11 @@ mkdir -p "$corpus"
 printf '\001,m,value,,,,,,,a=b,1\n,job,event,,,,,,,,"a\nb"\n' >"$corpus/csv"
 printf '\000{"name":"m","tags":{},"field":"value","value":1,"time":null}\n' >"$corpus/json"
 PYTHONPATH=. "$python" fuzz/rows.py -max_total_time="$seconds" -max_len=1024 -print_final_stats=1 \
+    -artifact_prefix=build/fuzz/ "$corpus"
+
+corpus=build/fuzz/exposition
+mkdir -p "$corpus"
+PYTHONPATH=. "$python" fuzz/exposition.py -max_total_time="$seconds" -max_len=1024 -print_final_stats=1 \
     -artifact_prefix=build/fuzz/ "$corpus"
 
 corpus=build/fuzz/http_requests

@@ -12,7 +12,8 @@ set -eu
 # Apache are proxies in front of it, with Kerberos. fish and zsh complete command lines.
 packages="apache2-bin libapache2-mod-auth-gssapi nginx-light victoria-metrics postgresql gridengine-client msmtp-mta sysstat procps hwloc-nox
           chromium curl fish groff-base hdf5-tools influxdb krb5-admin-server krb5-kdc krb5-user
-          libfaketime likwid maven mosquitto openssl prometheus slurm-wlm-hdf5-plugin zsh zstd"
+          libfaketime likwid maven mosquitto openssl prometheus prometheus-node-exporter
+          slurm-wlm-hdf5-plugin zsh zstd"
 [ $# = 0 ] || packages="$*"
 
 missing=""

@@ -6,6 +6,8 @@ key path and, for an unknown key, the most similar key.
 
 from ccpipe.config.converter import Duration, Interval, Size, mask, plain, to_struct, with_unit
 from ccpipe.config.files import (
+    authorization,
+    check_credentials,
     find_config,
     listen_address,
     make_directory_of,
@@ -43,6 +45,8 @@ __all__ = [
     "SonarOptions",
     "SpoolOptions",
     "TelemetryOptions",
+    "authorization",
+    "check_credentials",
     "find_config",
     "listen_address",
     "load",

@@ -1,5 +1,6 @@
 """Configuration files, and the files that configuration refers to."""
 
+import base64
 import errno
 import os
 import tomllib
@@ -41,6 +42,30 @@ def read_secret(option: str, path: str) -> str:
     if not secret or not secret.isprintable():
         raise ConfigError(f"{option}: {path} is not one line of text")
     return secret
+
+
+def check_credentials(user: str, password_file: str, token_file: str) -> None:
+    """Check options of HTTP credentials that exclude or need each other; raises ConfigError."""
+    if bool(user) != bool(password_file):
+        raise ConfigError("user and password_file go together")
+    if user and token_file:
+        raise ConfigError("token_file: a user is configured too; use only one of them")
+
+
+def authorization(
+    user: str, password_file: str, token_file: str, scheme: str = "Bearer"
+) -> dict[str, str]:
+    """Return the header ``Authorization``, if there are credentials; raises ConfigError.
+
+    `scheme` precedes the token.
+    """
+    if token_file:
+        return {"Authorization": f"{scheme} {read_secret('token_file', token_file)}"}
+    if user:
+        password = read_secret("password_file", password_file)
+        pair = base64.b64encode(f"{user}:{password}".encode()).decode()
+        return {"Authorization": f"Basic {pair}"}
+    return {}
 
 
 def read_text(option: str, path: str) -> str:

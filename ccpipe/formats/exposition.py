@@ -107,7 +107,13 @@ class PageDecoder:
         """Codes in the table by series as written, such as ``up{job="a"}``."""
 
     def decode(
-        self, page: bytes, time: int, *, own_times: bool = False, is_openmetrics: bool = False
+        self,
+        page: bytes,
+        time: int,
+        *,
+        own_times: bool = False,
+        is_openmetrics: bool = False,
+        max_samples: int = MAX_TEXTS,
     ) -> Page:
         """Decode a page, in nanoseconds of `time`; bad lines are in ``rejected`` of the lines.
 
@@ -117,7 +123,7 @@ class PageDecoder:
         Raises
         ------
         DataError
-            if an OpenMetrics page is truncated.
+            if an OpenMetrics page is truncated, or there are more than `max_samples`.
 
         """
         if is_openmetrics and not page.rstrip(b"\r\n").endswith(b"# EOF"):
@@ -126,13 +132,13 @@ class PageDecoder:
             self._table, self._codes = table, {}
         lines = page.split(b"\n")
         unit = (_SECOND if is_openmetrics else _MILLISECOND) if own_times else 0
-        rows = self._read(lines, unit)
+        rows = self._read(lines, unit, max_samples)
         found = _finite(table, rows, time)
         if rows.bad:
             found.rejected = _rejected(lines, rows.bad)
         return Page(found, len(rows.codes))
 
-    def _read(self, lines: Sequence[bytes], unit: int) -> "_Rows":
+    def _read(self, lines: Sequence[bytes], unit: int, max_samples: int) -> "_Rows":
         """Read lines; `unit` is the nanoseconds in one of their timestamps, 0 to ignore these."""
         rows = _Rows()
         add_code, add_value, code_of = rows.codes.append, rows.values.append, self._codes.get
@@ -148,9 +154,13 @@ class PageDecoder:
                     add_code(code)
                     continue
             if line.lstrip(b" \t\r")[:1] not in _COMMENT:
+                if len(rows.codes) > max_samples:
+                    break
                 self._read_unusual(rows, number, line, unit)
                 if len(rows.bad) == MAX_REJECTED:
                     break
+        if len(rows.codes) > max_samples:
+            raise DataError(f"more than {max_samples} samples (max_samples)")
         return rows
 
     def _read_unusual(self, rows: "_Rows", number: int, line: bytes, unit: int) -> None:

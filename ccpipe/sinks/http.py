@@ -1,7 +1,6 @@
 """Base of sinks to HTTP stores: address, credentials, TLS, gzip, and the meaning of responses."""
 
 import asyncio
-import base64
 import gzip
 import ssl
 import time
@@ -11,7 +10,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, Self, TypeVar
 from urllib.parse import urlsplit
 
-from ccpipe.config import Duration, mask, read_secret
+from ccpipe.config import Duration, authorization, check_credentials, mask
 from ccpipe.errors import (
     ConfigError,
     DeniedError,
@@ -117,10 +116,7 @@ class HttpSink(TimedSink[A_contra]):
             raise ConfigError(f"url: {mask(url, 'url')!r} is not an http:// or https:// address")
         if address.username or address.password:
             raise ConfigError("url: must not contain a password; use user and password_file")
-        if bool(user) != bool(password_file):
-            raise ConfigError("user and password_file go together")
-        if user and token_file:
-            raise ConfigError("token_file: a user is configured too; use only one of them")
+        check_credentials(user, password_file, token_file)
         if key_file and not cert_file:
             raise ConfigError("key_file: cert_file is missing")
         self.url = url.rstrip("/")
@@ -223,19 +219,10 @@ class HttpSink(TimedSink[A_contra]):
         return Response(answer.status, answer.reason or "", text, content, pause)
 
     def _open(self) -> aiohttp.ClientSession:
-        headers = {"User-Agent": "ccpipe", **self._credentials()}
+        credentials = authorization(self.user, self.password_file, self.token_file, self.scheme)
+        headers = {"User-Agent": "ccpipe", **credentials}
         connector = aiohttp.TCPConnector(ssl=self._tls(), limit=1)
         return aiohttp.ClientSession(headers=headers, connector=connector)
-
-    def _credentials(self) -> dict[str, str]:
-        if self.token_file:
-            token = read_secret("token_file", self.token_file)
-            return {"Authorization": f"{self.scheme} {token}"}
-        if self.user:
-            password = read_secret("password_file", self.password_file)
-            pair = base64.b64encode(f"{self.user}:{password}".encode()).decode()
-            return {"Authorization": f"Basic {pair}"}
-        return {}
 
     def _tls(self) -> ssl.SSLContext | bool:
         if not (self.ca_file or self.cert_file):

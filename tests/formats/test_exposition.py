@@ -179,6 +179,18 @@ def test_truncated_openmetrics_page_is_refused() -> None:
         page("a 1\nb 1", is_openmetrics=True)
 
 
+def test_page_of_too_many_samples_is_refused() -> None:
+    """New series of it are not parsed beyond the maximum."""
+    known = KnownSeries()
+    decoder = PageDecoder(known, TAGS)
+    text = b"".join(b"m%d 1\n" % number for number in range(20))
+    for _ in range(2):
+        with pytest.raises(DataError, match="more than 10 samples"):
+            decoder.decode(text, TIME, max_samples=10)
+        assert known.count == 11
+    assert decoder.decode(text, TIME, max_samples=20).samples == 20
+
+
 def test_values_that_are_not_finite_are_omitted_but_counted() -> None:
     """A summary without observations has NaN; large finite values remain."""
     found = page("a NaN\nb +Inf\nc 1e308\nd 1e308\n")

@@ -2,8 +2,8 @@
 
 Source: cc-lib's package ``ccUnits``. As there, a lower-case ``m`` is mega for countable units
 (bytes, flops, packets, events, cycles, requests), and ``k`` is 1000 while ``Ki`` is 1024. Also
-accepted are bits, minutes, hours, days, watt-hours, Linux's ``512 bytes`` and units of counts. A
-lone lower-case ``b`` is rejected: it is used for both bits and bytes.
+accepted are bits, minutes, hours, days, watt-hours, ratios (100 percent), Linux's ``512 bytes`` and
+units of counts. A lone lower-case ``b`` is rejected: it is used for both bits and bytes.
 """
 
 import functools
@@ -49,6 +49,7 @@ _WORDS = {  # in any case
         ("page", 1, "page pages"),
         ("tick", 1, "tick ticks"),
         ("percent", 1, "percent"),
+        ("percent", 100, "ratio"),
         ("revolution", 1, "rpm"),
         ("hertz", 1, "hz hertz"),
         ("second", 1, "sec second seconds"),

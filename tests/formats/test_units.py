@@ -39,6 +39,7 @@ from ccpipe.node.sampling.collector import units
         ("packets/s", "packet/second", 1),
         ("Percent", "percent", 1),
         ("%", "percent", 1),
+        ("ratio", "percent", 100),
         ("RPM", "revolution", 1),
         ("PB", "byte", 10**15),
         ("Pkts", "packet", 1),

@@ -13,7 +13,9 @@ from ccpipe.registry import build, find, options_of
 from tests.paths import ROOT
 
 PAGE = (ROOT / "docs/node/processing.md").read_text(encoding="utf-8")
-RULES = ("select", "drop", "rename", "tag", "convert", "aggregate", "time_window")
+RULES = (
+    "select", "drop", "rename", "tag", "convert", "rate", "combine", "aggregate", "time_window",
+)  # fmt: skip
 TOPOLOGY = [{"hwthread": str(number), "socket": socket} for number, socket in enumerate("001")]
 CONTEXT = {"units": {}, "topology": TOPOLOGY}
 

@@ -1,1 +1,1 @@
-"""Rules for metrics: select, drop, rename, tag, convert and aggregate."""
+"""Rules for metrics: select, drop, rename, tag, convert, rate, combine and aggregate."""

@@ -3,29 +3,24 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 from ccpipe.config import Duration
 from ccpipe.errors import ConfigError
-from ccpipe.formats.lineprotocol import Lines, Series, is_number
-from ccpipe.formats.lineprotocol.precision import NO_TIME
-from ccpipe.formats.lineprotocol.series import PerSeries, Tags, fields_of
+from ccpipe.formats.lineprotocol import Lines, Series
+from ccpipe.formats.lineprotocol.series import PerSeries, Tags
 from ccpipe.message import Uint
 from ccpipe.pipeline import HoldingTranslator, Scope
-from ccpipe.translate.rules.matching import is_metric, rule_matcher, series
+from ccpipe.translate.rules.matching import Row, metric_rows, rule_matcher, series, with_rows
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 Part = Literal["hwthread", "core", "llc", "die", "memoryDomain", "socket", "accelerator", "stype"]
 Whole = Literal["core", "llc", "die", "memoryDomain", "socket", "node"]
 
-_Row = tuple[Series, int | None, float]
-"""A series, a timestamp in nanoseconds and a value."""
 _Point = tuple[bytes, int | None]
 """The key of a series, and a timestamp."""
 
@@ -143,7 +138,7 @@ class Aggregate(HoldingTranslator[Lines, Lines]):
         """Return all records, and after them the aggregates that are complete."""
         self._feed += 1
         now = self.clock()
-        for member, at, value in _rows(records, self._members):
+        for member, at, value in metric_rows(records, self._members):
             point = member.whole.key, at
             group = self._groups.get(point)
             if group is None:
@@ -151,19 +146,19 @@ class Aggregate(HoldingTranslator[Lines, Lines]):
             group.values[member.part] = value
         if not self._groups:
             return records
-        for there, at, _ in _rows(records, self._measured):
+        for there, at, _ in metric_rows(records, self._measured):
             if group := self._groups.get((there.key, at)):
                 group.is_measured = True
         made = self._take(now - self._hold)
-        return _with_rows(records, made) if made else records
+        return with_rows(records, made) if made else records
 
     def flush(self) -> Lines:
-        return _with_rows(Lines(), self._take(math.inf))
+        return with_rows(Lines(), self._take(math.inf))
 
-    def _take(self, before: float) -> list[_Row]:
+    def _take(self, before: float) -> list[Row]:
         """Take out the groups that were opened until a time, and those that are too many."""
         excess = len(self._groups) - _MAX_HELD
-        made: list[_Row] = []
+        made: list[Row] = []
         for number, (point, group) in enumerate(list(self._groups.items())):
             if group.opened > before and number >= excess:
                 break  # they are in the order in which they were opened
@@ -172,7 +167,7 @@ class Aggregate(HoldingTranslator[Lines, Lines]):
             if group.is_measured:
                 self._warn(f"{group.whole.name} is measured for the {self._whole_name} already")
             elif len(values) >= self._min_parts:
-                result = _finite(self._function, values)
+                result = finite(self._function, values)
                 if result is not None:
                     made.append((group.whole, point[1], result))
         return made
@@ -226,29 +221,7 @@ def _wholes(topology: Sequence[Mapping[str, str]], of: str, per: str) -> dict[st
     return wholes
 
 
-def _rows(records: Lines, of_series: PerSeries[T | None]) -> Iterator[tuple[T, int | None, float]]:
-    """Yield the numbers of metrics, with what was decided for their series, if anything."""
-    decided = of_series.of_lines(records)
-    metrics = fields_of(records, is_metric)
-    for row, code in enumerate(records.series):
-        chosen = decided[code]
-        if chosen is not None and metrics[records.fields[row]]:
-            at, value = records.times[row], records.value(row)
-            if is_number(value):
-                yield chosen, None if at == NO_TIME else at, value
-
-
-def _with_rows(records: Lines, made: Sequence[_Row]) -> Lines:
-    lines = records.with_series(records.series[:])
-    value_field = lines.table.field_code_of("value")
-    for whole, at, value in made:
-        code = lines.table.code_of(whole)
-        lines.append(code, value_field, value, NO_TIME if at is None else at)
-    lines.provenance = records.provenance and records.provenance.extended(len(lines))
-    return lines
-
-
-def _sum(values: Sequence[float]) -> float:
+def exact_sum(values: Sequence[float]) -> float:
     """Add up; integers stay integers if the sum fits into 64 bits."""
     if not all(isinstance(value, int) for value in values):
         return _float_sum(values)
@@ -273,11 +246,11 @@ def _mean(values: Sequence[float]) -> float:
 
 
 _FUNCTIONS: dict[str, Callable[[Sequence[float]], float]] = {
-    "sum": _sum, "min": min, "max": max, "mean": _mean, "count": len,
+    "sum": exact_sum, "min": min, "max": max, "mean": _mean, "count": len,
 }  # fmt: skip
 
 
-def _finite(function: Callable[[Sequence[float]], float], values: Sequence[float]) -> float | None:
+def finite(function: Callable[[Sequence[float]], float], values: Sequence[float]) -> float | None:
     """Return a function of values; None if the result is not a finite number."""
     try:
         result = function(values)

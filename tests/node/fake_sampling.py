@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from ccpipe.message import Message, metric
-from ccpipe.node.sampling.collector import Collector, Reading
+from ccpipe.node.sampling.collector import Collector
+from ccpipe.node.sampling.reading import Reading
 from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
 from ccpipe.pipeline import Batch
 from ccpipe.telemetry import Telemetry

@@ -1,4 +1,4 @@
-"""The interface of collectors, helpers to write them, and the thread in which each is read.
+"""The interface of collectors, and helpers to write them.
 
 A collector declares its metrics in ``METRICS``; ``scripts/collector_pages.py`` generates
 ``docs/collectors/`` from it. A collector that reads many things has an attribute ``soft``, wraps
@@ -6,16 +6,12 @@ each reading in ``soft.noted()`` and calls ``soft.report()`` at the end: the sam
 error, and each text is logged once. If every reading failed, ``report`` raises the first error.
 """
 
-import asyncio
 import contextlib
 import importlib
 import logging
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
-from pathlib import Path
-from queue import SimpleQueue
 from time import monotonic
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -221,95 +217,3 @@ def emit(
 ) -> Iterator[Message]:
     for row, value in zip(rows, values, strict=False):
         yield metric(row.name, value, time=time, tags=tags)
-
-
-Reading = asyncio.Future[list[Any]]
-
-
-class CollectorReader:
-    """One collector and the thread in which it is read, which starts with the first reading.
-
-    Each has its own, so that one that hangs blocks nothing else. It is a daemon thread, unlike
-    ``concurrent.futures`` has: a read that hangs in the kernel cannot be cancelled, and must not
-    keep the process from exiting.
-    """
-
-    def __init__(self, name: str, collector: Collector) -> None:
-        """Prepare to read `collector`; `name` is its name in the log."""
-        self.name = name
-        self.collector = collector
-        self.is_busy = False
-        """Whether a reading is under way: another cannot be started."""
-        self._slots: SimpleQueue[tuple[int, Reading | None] | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._is_reading = False
-
-    def read(self, slot: int) -> Reading:
-        """Start a reading for a slot; the future's result is its records.
-
-        It may be cancelled if the records are no longer needed.
-        """
-        reading: Reading = asyncio.get_running_loop().create_future()
-        self.is_busy = True
-        self._start(slot, reading)
-        return reading
-
-    def prime(self, slot: int) -> None:
-        """Start a reading whose records are dropped, so that the next one has rates.
-
-        The collector does not count as busy meanwhile: the next reading is queued behind the first.
-        """
-        self._start(slot, None)
-
-    def activity(self) -> str:
-        """Return why it has not finished, for the log."""
-        if not self._is_reading:
-            return "has not started yet"
-        return "still runs" if self._is_runnable() else "still hangs"
-
-    def end(self) -> None:
-        """Let the thread end once it is free."""
-        if self._thread is not None:
-            self._slots.put(None)
-
-    def _start(self, slot: int, reading: Reading | None) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="ccpipe-read", daemon=True)
-            self._thread.start()
-        self._slots.put((slot, reading))
-
-    def _work(self) -> None:
-        while (request := self._slots.get()) is not None:
-            self._read(*request)
-            del request  # records are not kept until the next slot
-
-    def _read(self, slot: int, reading: Reading | None) -> None:
-        records: list[Any] = []
-        error: BaseException | None = None
-        self._is_reading = True
-        try:
-            records = list(self.collector.collect(slot))
-        except (Exception, SystemExit) as raised:  # noqa: BLE001 - passed to the reading
-            error = raised
-        self._is_reading = False
-        if reading is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                reading.get_loop().call_soon_threadsafe(self._deliver, reading, records, error)
-
-    def _deliver(self, reading: Reading, records: list[Any], error: BaseException | None) -> None:
-        self.is_busy = False
-        if reading.done():  # cancelled
-            return
-        if error is None:
-            reading.set_result(records)
-        else:
-            reading.set_exception(error)
-
-    def _is_runnable(self) -> bool:
-        """Return whether the thread only waits for a processor."""
-        assert self._thread is not None
-        try:
-            stat = Path(f"/proc/self/task/{self._thread.native_id}/stat").read_text()
-        except OSError:
-            return False  # this system has no /proc
-        return stat.rpartition(")")[2].split()[0] == "R"

@@ -16,7 +16,8 @@ import msgspec
 from ccpipe.errors import CcpipeError, ConfigError, MissingExtra
 from ccpipe.formats.lineprotocol import Lines, to_lines
 from ccpipe.message import Message
-from ccpipe.node.sampling.collector import Collector, CollectorReader, Reading, SoftErrors
+from ccpipe.node.sampling.collector import Collector, SoftErrors
+from ccpipe.node.sampling.reading import CollectorReader, Reading, ReadingThreads
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.records import Records
 from ccpipe.telemetry import Telemetry
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 _MIN_INTERVAL = 0.001  # seconds between two slots
 _FIRST_PAUSE = 1.0  # seconds between the two readings that one sample of rates needs
 _ONCE_TIMEOUT = 10.0  # seconds that a single sample waits for the slowest collector
+_MAX_PATIENCE = 0.05  # seconds that a collector may block others
 _RETRY_SECONDS = 60  # seconds until a collector that is off is read again
 _SECOND = 1_000_000_000
 
@@ -110,7 +112,7 @@ class Sampler(Source[Any]):
 
     Slots are the multiples of the interval since the epoch, and every message carries exactly its
     slot's time, so that the series of all nodes align. Each collector may have its own interval,
-    and each is read in a thread: a batch waits for slow ones only for `timeout`; later records are
+    and all are read in threads: a batch waits for slow ones only for `timeout`; later records are
     in the next batch. A collector that is still busy at its own next slot is cut off: it is not
     read again meanwhile, and the records of that reading are dropped.
     """
@@ -147,6 +149,7 @@ class Sampler(Source[Any]):
         self._stopped = asyncio.Event()
         self._awake = asyncio.Event()  # ends a sleep early
         self._soft = SoftErrors()
+        self._threads = ReadingThreads()
         self._scheduled: dict[str, _ScheduledCollector] = {}
         self._pending: dict[Reading, _Pending] = {}
         self._errors: list[Any] = []
@@ -166,6 +169,7 @@ class Sampler(Source[Any]):
         self._settings = settings
         timeout = settings.timeout
         self._timeout = settings.min_interval / 40 if timeout is None else timeout
+        self._threads.patience = min(self._timeout / 4, _MAX_PATIENCE)
         ticks = {name: _ticks(settings.interval_of(name)) for name in settings.collectors}
         self._intervals = sorted(set(ticks.values())) or [_ticks(settings.interval)]
         self._last = {every: last for every, last in self._last.items() if every in self._intervals}
@@ -189,9 +193,8 @@ class Sampler(Source[Any]):
         if self._began and new:
             first = [each for each in new if each.reader.name in self._at_start]
             self._start_readings(first, _whole_second())
-            for each in new:
-                if each.reader.name not in self._at_start:
-                    each.reader.prime(time.time_ns())
+            others = [each.reader for each in new if each.reader.name not in self._at_start]
+            self._threads.prime(others, time.time_ns())
 
     def states(self) -> dict[str, dict[str, Any]]:
         """Return each collector's interval in seconds, and its state: on, off or late."""
@@ -219,6 +222,7 @@ class Sampler(Source[Any]):
                 reading.cancel()
             for each in self._scheduled.values():
                 each.reader.end()
+            self._threads.close()
 
     async def _slots(self) -> AsyncGenerator[list[Any]]:
         """Yield the records of `at_start`, then of each slot."""
@@ -307,10 +311,10 @@ class Sampler(Source[Any]):
         return self._start_readings(due, slot)
 
     def _start_readings(self, due: Sequence[_ScheduledCollector], slot: int) -> list[Reading]:
-        pending = {each.reader.read(slot): each for each in due}
-        for reading, each in pending.items():
+        readings = self._threads.read([each.reader for each in due], slot)
+        for reading, each in zip(readings, due, strict=True):
             self._pending[reading] = _Pending(each, slot, self._settings.tags, self._settings.units)
-        return list(pending)
+        return readings
 
     def _cut_off(self, scheduled: _ScheduledCollector, slot: int) -> None:
         name = scheduled.reader.name
@@ -322,7 +326,7 @@ class Sampler(Source[Any]):
                 if pending.scheduled is scheduled
             ]
         )
-        what = scheduled.reader.activity()
+        what = self._threads.activity(scheduled.reader)
         self._report(slot, f"collector {name} {what}: no sample of this slot")
         if not scheduled.is_late:
             scheduled.is_late = True
@@ -348,6 +352,7 @@ class Sampler(Source[Any]):
         """Wait for the readings just started, at most `seconds`; return all records so far."""
         if pending:
             await asyncio.wait(pending, timeout=seconds)
+        self._threads.shared.deliver()  # also while it is not done with the others
         records, self._errors = self._errors, []
         for reading in [reading for reading in self._pending if reading.done()]:
             each, slot, tags, units = self._pending.pop(reading)

@@ -1,11 +1,8 @@
-"""The tables ``METRICS``, the pages generated from them, errors, rates and threads."""
+"""The tables ``METRICS``, the pages generated from them, errors and rates."""
 
-import asyncio
 import importlib
 import logging
 import re
-import threading
-from collections.abc import Iterator
 from importlib import metadata
 
 import pytest
@@ -14,9 +11,8 @@ from hypothesis import strategies as st
 
 from ccpipe import registry
 from ccpipe.errors import ConfigError
-from ccpipe.message import NODE_TYPES, Message, metric
+from ccpipe.message import NODE_TYPES
 from ccpipe.node.sampling.collector import (
-    CollectorReader,
     Metric,
     SoftErrors,
     declared,
@@ -24,7 +20,6 @@ from ccpipe.node.sampling.collector import (
     units,
 )
 from tests.node.conftest import Root, checked
-from tests.node.fake_sampling import DEADLINE
 from tests.paths import ROOT
 
 DIRECTORY = ROOT / "docs/collectors"
@@ -232,117 +227,3 @@ def test_rates_are_empty_without_comparable_reading(
 ) -> None:
     """For a new device, without elapsed time, or when counters changed in number or were reset."""
     assert rates(before, [3], elapsed) == []
-
-
-class Waiting:
-    """A collector that blocks until released, and then reports its thread."""
-
-    def __init__(self) -> None:
-        self.begun, self.go_on = threading.Event(), threading.Event()
-
-    def collect(self, time: int) -> Iterator[Message]:
-        self.begun.set()
-        assert self.go_on.wait(DEADLINE)
-        yield metric("thread", threading.get_ident(), time=time, tags={"type": "node"})
-
-
-async def read_with(reader: CollectorReader, slot: int) -> list[Message]:
-    async with asyncio.timeout(DEADLINE):
-        return await reader.read(slot)
-
-
-async def test_reader_uses_single_thread_of_its_own() -> None:
-    """Not the loop's; results have the requested slot."""
-    collector = Waiting()
-    collector.go_on.set()
-    reader = CollectorReader("c", collector)
-    found = [await read_with(reader, slot) for slot in (5, 6)]
-    assert [message.time for [message] in found] == [5, 6]
-    [thread] = {message.value for [message] in found}
-    assert thread != threading.get_ident()
-    reader.end()
-
-
-class Computing(Waiting):
-    """A collector that computes until released."""
-
-    def collect(self, time: int) -> Iterator[Message]:
-        self.begun.set()
-        while not self.go_on.is_set():
-            pass
-        yield from super().collect(time)
-
-
-class WithoutProcessor(CollectorReader):
-    """A reader whose thread has started and gets no processor until released."""
-
-    def __init__(self, collector: Waiting) -> None:
-        super().__init__("c", collector)
-        self._waiting = collector
-
-    def _work(self) -> None:
-        self._waiting.go_on.wait(DEADLINE)
-        super()._work()
-
-
-async def test_activity_names_reason_of_pending_reading() -> None:
-    hanging, computing, waiting = Waiting(), Computing(), Waiting()
-    readers = [
-        CollectorReader("hanging", hanging),
-        CollectorReader("computing", computing),
-        WithoutProcessor(waiting),
-    ]
-    readings = [reader.read(5) for reader in readers]
-    for collector in (hanging, computing):
-        assert await asyncio.to_thread(collector.begun.wait, DEADLINE)
-    expected = ["still hangs", "still runs", "has not started yet"]
-    async with asyncio.timeout(DEADLINE):
-        while [reader.activity() for reader in readers] != expected:
-            await asyncio.sleep(0.001)
-        for collector in (hanging, computing, waiting):
-            collector.go_on.set()
-        await asyncio.gather(*readings)
-
-
-async def test_reader_is_busy_until_collector_returns() -> None:
-    """Also after the reading was cancelled: a hanging collector is not read twice."""
-    collector = Waiting()
-    reader = CollectorReader("waiting", collector)
-    reading = reader.read(5)
-    reading.cancel()
-    assert await asyncio.to_thread(collector.begun.wait, DEADLINE)
-    states = [reader.is_busy]
-    collector.go_on.set()
-    async with asyncio.timeout(DEADLINE):
-        while states[-1]:
-            await asyncio.sleep(0.001)
-            states.append(reader.is_busy)
-    assert len(await read_with(reader, 6)) == 1
-    assert states[0]
-
-
-async def test_reader_queues_reading_behind_priming() -> None:
-    """An error of the priming is dropped. The two never run at the same time."""
-
-    class Priming(Waiting):
-        def __init__(self) -> None:
-            super().__init__()
-            self.times: list[int] = []
-
-        def collect(self, time: int) -> Iterator[Message]:
-            self.times.append(time)
-            yield from super().collect(time)
-            self.times.append(time)
-            if time == 5:
-                raise ValueError("no luck")
-
-    collector = Priming()
-    reader = CollectorReader("priming", collector)
-    reader.prime(5)
-    assert await asyncio.to_thread(collector.begun.wait, DEADLINE)
-    assert not reader.is_busy
-    reading = reader.read(6)
-    assert collector.times == [5]
-    collector.go_on.set()
-    assert len(await reading) == 1
-    assert collector.times == [5, 5, 6, 6]

@@ -9,6 +9,7 @@ import pytest
 
 from ccpipe.message import Message, metric
 from ccpipe.node.sampling.collector import Collector
+from ccpipe.node.sampling.columns import Part
 from ccpipe.node.sampling.reading import Reading
 from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
 from ccpipe.pipeline import Batch
@@ -144,12 +145,11 @@ class OnTheseClocks(Sampler):
         self.clocks.wall += self.jumps.get(len(self.sleeps), 0)
         return True
 
-    async def _collect(self, pending: list[Reading], seconds: float) -> list[Any]:
+    async def _collect(self, pending: list[Reading], seconds: float) -> list[Part]:
         prompt = [
             one for one in pending if self._pending[one].scheduled.reader.name not in self.hanging
         ]
-        if prompt:
-            await asyncio.wait(prompt, timeout=seconds)
+        await self._threads.wait(prompt, seconds)
         return await super()._collect(pending, 0)
 
     async def some(self, count: int) -> AsyncGenerator[Batch[Any]]:

@@ -9,12 +9,13 @@ from ccpipe.formats.lineprotocol.lines import Lines
 from ccpipe.formats.lineprotocol.precision import INT64_MAX, INT64_MIN, NO_TIME
 from ccpipe.formats.lineprotocol.series import Series, SeriesTable, valid_tag, write_series
 from ccpipe.formats.lineprotocol.values import ValueType
+from ccpipe.message import Value
 
 Codes: TypeAlias = "array[int]"
 
 
 class LinesBuilder:
-    """Builds ``Lines``: texts first, then floats, then integers."""
+    """Builds ``Lines``: rows added by ``append`` first, then floats, then integers."""
 
     def __init__(self, table: SeriesTable) -> None:
         """Start without rows; series codes refer to `table`."""
@@ -23,7 +24,7 @@ class LinesBuilder:
         """Non-finite values are removed at the end."""
         self.ints = NumberRows()
         """Values beyond 64 bits become floats at the end."""
-        self._texts = Lines(b"", table)
+        self._others = Lines(b"", table)
         self._time = NO_TIME
 
     def code(self, name: str, tags: Mapping[str, str]) -> int:
@@ -41,13 +42,16 @@ class LinesBuilder:
         self._time = time
 
     def text(self, name: str, field: str, text: str, tags: Mapping[str, str]) -> None:
-        code = self.code(name, tags)
-        self._texts.append(code, self.table.field_code_of(field), text, self._time)
+        self.append(self.code(name, tags), field, text)
+
+    def append(self, code: int, field: str, value: Value) -> None:
+        """Add a row of any type before the floats; raises EncodeError as `Lines.append` does."""
+        self._others.append(code, self.table.field_code_of(field), value, self._time)
 
     def lines(self) -> Lines:
         """Return the rows; the builder cannot be used afterwards."""
         self.begin(NO_TIME)
-        lines, floats, ints = self._texts, self.floats, self.ints
+        lines, floats, ints = self._others, self.floats, self.ints
         try:
             exact = array("q", ints.values)
         except OverflowError:

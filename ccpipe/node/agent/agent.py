@@ -416,7 +416,7 @@ def envelope_sampler(parts: AgentParts, *, once: bool) -> Sampler:
         once=once,
         at_start=("sonar_sysinfo",),
         gives=Envelopes,
-        pack=Envelopes,
+        pack=lambda parts: Envelopes([each for part in parts for each in part.records]),
         record=Envelope,
         make_error=functools.partial(_failure, parts.site),
     )

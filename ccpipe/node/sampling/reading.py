@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from time import monotonic
 from typing import Any, NamedTuple
 
 from ccpipe.node.sampling.collector import Collector
@@ -47,7 +48,6 @@ class ReadingThread:
 
     def __init__(self) -> None:
         self.current: _Request | None = None
-        self.pending = 0  # requests without their results
         self._requests: SimpleQueue[_Request | None] = SimpleQueue()
         self._done: deque[tuple[_Request, list[Any], BaseException | None]] = deque()
         self._thread: threading.Thread | None = None
@@ -59,7 +59,6 @@ class ReadingThread:
             self._loop = asyncio.get_running_loop()
             self._thread = threading.Thread(target=self._work, name="ccpipe-read", daemon=True)
             self._thread.start()
-        self.pending += 1
         self._requests.put(request)
 
     def take_waiting(self) -> list[_Request]:
@@ -68,7 +67,6 @@ class ReadingThread:
         with contextlib.suppress(Empty):
             while (request := self._requests.get_nowait()) is not None:
                 found.append(request)
-        self.pending -= len(found)
         return found
 
     def end(self) -> None:
@@ -88,7 +86,6 @@ class ReadingThread:
         """Set the results of finished readings; in the thread of the loop."""
         while self._done:
             (reader, _, reading), records, error = self._done.popleft()
-            self.pending -= 1
             if reading is None:
                 continue
             reader.is_busy = False
@@ -121,17 +118,18 @@ def _read(request: _Request) -> tuple[list[Any], BaseException | None]:
         return [], error
 
 
+_PATIENCE = 0.1  # seconds that a collector may block others
+
+
 class ReadingThreads:
     """The threads of a sampler's collectors.
 
-    Collectors share a thread until one of them blocks it for `patience` seconds: that one keeps
-    the thread for itself from then on, and the others continue in a new one.
+    Collectors share a thread until one of them blocks it: that one keeps the thread for itself
+    from then on, and the others continue in a new one.
     """
 
     def __init__(self) -> None:
-        self.patience = 0.0
         self.shared = ReadingThread()
-        self._watching: asyncio.TimerHandle | None = None
 
     def read(self, readers: Iterable[CollectorReader], slot: int) -> list[Reading]:
         """Start a reading of each for a slot; the future's result is its records.
@@ -152,6 +150,27 @@ class ReadingThreads:
         """
         self._start([_Request(reader, slot, None) for reader in readers])
 
+    async def wait(self, readings: Iterable[Reading], seconds: float) -> None:
+        """Wait at most `seconds`; a collector that takes a quarter of them blocks others."""
+        end = monotonic() + seconds
+        pending = set(readings)
+        while pending and (left := end - monotonic()) > 0:
+            before = self.shared.current
+            _, pending = await asyncio.wait(pending, timeout=min(_PATIENCE, seconds / 4, left))
+            if pending and before is not None and self.shared.current is before:
+                self._separate(before)
+        self.shared.deliver()
+
+    def _separate(self, blocked: _Request) -> None:
+        blocked.reader.thread = self.shared
+        self.shared = ReadingThread()
+        blocked.reader.thread.deliver()
+        self._start(blocked.reader.thread.take_waiting())
+
+    def _start(self, requests: Iterable[_Request]) -> None:
+        for request in requests:
+            (request.reader.thread or self.shared).put(request)
+
     def activity(self, reader: CollectorReader) -> str:
         """Return why a reading has not finished, for the log."""
         thread = reader.thread or self.shared
@@ -162,27 +181,4 @@ class ReadingThreads:
 
     def close(self) -> None:
         """Let the shared thread end once it is free."""
-        if self._watching is not None:
-            self._watching.cancel()
         self.shared.end()
-
-    def _start(self, requests: Iterable[_Request]) -> None:
-        is_watched = self.shared.pending > 0
-        for request in requests:
-            (request.reader.thread or self.shared).put(request)
-        if self.shared.pending and not is_watched:
-            self._watch(None)
-
-    def _watch(self, before: _Request | None) -> None:
-        """Watch the shared thread until it is idle or blocked; `before` was read the last time."""
-        shared, current = self.shared, self.shared.current
-        shared.deliver()
-        if not shared.pending:
-            return
-        if current is None or current is not before:
-            loop = asyncio.get_running_loop()
-            self._watching = loop.call_later(self.patience, self._watch, current)
-            return
-        current.reader.thread = shared
-        self.shared = ReadingThread()
-        self._start(shared.take_waiting())

@@ -14,9 +14,10 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from ccpipe.errors import CcpipeError, ConfigError, MissingExtra
-from ccpipe.formats.lineprotocol import Lines, to_lines
+from ccpipe.formats.lineprotocol import Lines
 from ccpipe.message import Message
 from ccpipe.node.sampling.collector import Collector, SoftErrors
+from ccpipe.node.sampling.columns import Part, SampleColumns
 from ccpipe.node.sampling.reading import CollectorReader, Reading, ReadingThreads
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.records import Records
@@ -27,7 +28,6 @@ log = logging.getLogger(__name__)
 _MIN_INTERVAL = 0.001  # seconds between two slots
 _FIRST_PAUSE = 1.0  # seconds between the two readings that one sample of rates needs
 _ONCE_TIMEOUT = 10.0  # seconds that a single sample waits for the slowest collector
-_MAX_PATIENCE = 0.05  # seconds that a collector may block others
 _RETRY_SECONDS = 60  # seconds until a collector that is off is read again
 _SECOND = 1_000_000_000
 
@@ -124,7 +124,7 @@ class Sampler(Source[Any]):
         once: bool = False,
         at_start: Collection[str] = (),
         gives: type[Records] = Lines,
-        pack: Callable[[list[Any]], Records] = to_lines,
+        pack: Callable[[list[Part]], Records] | None = None,
         record: type[Any] = Message,
         make_error: MakeError | None = None,
         telemetry: Telemetry | None = None,
@@ -132,10 +132,11 @@ class Sampler(Source[Any]):
         """Sample according to `settings`, which ``reload`` can change; with `once`, one batch.
 
         Collectors named in `at_start` are also read at the start. `record` is the class of
-        collectors' records; `make_error` makes a record of a failure.
+        collectors' records, of which `pack` makes a batch, by default the ``Lines`` of messages;
+        `make_error` makes a record of a failure.
         """
         self.gives = gives
-        self._pack = pack
+        self._pack = pack or SampleColumns()
         self._record = record
         self.armed = asyncio.Event()  # set when waiting for the first slot
         self.expected = math.inf
@@ -169,7 +170,6 @@ class Sampler(Source[Any]):
         self._settings = settings
         timeout = settings.timeout
         self._timeout = settings.min_interval / 40 if timeout is None else timeout
-        self._threads.patience = min(self._timeout / 4, _MAX_PATIENCE)
         ticks = {name: _ticks(settings.interval_of(name)) for name in settings.collectors}
         self._intervals = sorted(set(ticks.values())) or [_ticks(settings.interval)]
         self._last = {every: last for every, last in self._last.items() if every in self._intervals}
@@ -213,10 +213,10 @@ class Sampler(Source[Any]):
             async with contextlib.aclosing(
                 self._single_sample() if self._once else self._slots()
             ) as all_:
-                async for records in all_:
-                    if records:
+                async for parts in all_:
+                    if parts:
                         self.expected = math.inf
-                        yield Batch(self._pack(records), origin="sampler")
+                        yield Batch(self._pack(parts), origin="sampler")
         finally:
             for reading in self._pending:
                 reading.cancel()
@@ -224,7 +224,7 @@ class Sampler(Source[Any]):
                 each.reader.end()
             self._threads.close()
 
-    async def _slots(self) -> AsyncGenerator[list[Any]]:
+    async def _slots(self) -> AsyncGenerator[list[Part]]:
         """Yield the records of `at_start`, then of each slot."""
         if first := [each for name, each in self._scheduled.items() if name in self._at_start]:
             now = time.time_ns()
@@ -236,7 +236,7 @@ class Sampler(Source[Any]):
             yield await self._collect(self._read_due(slot), self._timeout)
         yield await self._collect([], 0)
 
-    async def _single_sample(self) -> AsyncGenerator[list[Any]]:
+    async def _single_sample(self) -> AsyncGenerator[list[Part]]:
         """Take both readings of the only sample; yield nothing if stopped between them."""
         interval = self._intervals[0]
         self.armed.set()
@@ -245,10 +245,10 @@ class Sampler(Source[Any]):
         if self._stopped.is_set():
             return
         slot = time.time_ns() // interval * interval
-        records = await self._collect(self._read_due(slot, every=True), _ONCE_TIMEOUT)
+        parts = await self._collect(self._read_due(slot, every=True), _ONCE_TIMEOUT)
         for each, *_ in self._pending.values():
             log.warning("collector %s timed out, not in the sample", each.reader.name)
-        yield records
+        yield parts
 
     async def _next_slot(self) -> int | None:
         """Wait for the next slot of any collector to begin; return None at the end.
@@ -348,12 +348,10 @@ class Sampler(Source[Any]):
             del self._pending[reading]
             reading.cancel()
 
-    async def _collect(self, pending: list[Reading], seconds: float) -> list[Any]:
+    async def _collect(self, pending: list[Reading], seconds: float) -> list[Part]:
         """Wait for the readings just started, at most `seconds`; return all records so far."""
-        if pending:
-            await asyncio.wait(pending, timeout=seconds)
-        self._threads.shared.deliver()  # also while it is not done with the others
-        records, self._errors = self._errors, []
+        await self._threads.wait(pending, seconds)
+        parts = []
         for reading in [reading for reading in self._pending if reading.done()]:
             each, slot, tags, units = self._pending.pop(reading)
             self._count_soft(each)
@@ -362,17 +360,19 @@ class Sampler(Source[Any]):
                 self._note(each, slot, error)
                 continue
             try:
-                records += _tagged(_checked(reading.result(), self._record), tags, units)
+                _check(records := reading.result(), self._record)
             except WrongRecordError as wrong:
                 self._note(each, slot, wrong)
                 continue
+            parts += [Part(records, tags, units)] if records else []
             if each.is_off:
                 log.info("collector %s is on again", each.reader.name)
             each.is_off, each.has_reported = False, True
         self._log_absent()
-        records += self._errors
-        self._errors = []
-        return records
+        if self._errors:
+            parts.append(Part(self._errors))
+            self._errors = []
+        return parts
 
     def _count_soft(self, scheduled: _ScheduledCollector) -> None:
         soft = getattr(scheduled.reader.collector, "soft", None)
@@ -416,30 +416,11 @@ class WrongRecordError(TypeError):
     """A collector returned a record of the wrong type."""
 
 
-def _checked(records: list[Any], wanted: type[Any]) -> list[Any]:
-    for record in records:
-        if not isinstance(record, wanted):
+def _check(records: list[Any], wanted: type[Any]) -> None:
+    for kind in set(map(type, records)):
+        if not issubclass(kind, wanted):
+            record = next(each for each in records if type(each) is kind)
             raise WrongRecordError(f"expected {wanted.__name__}, got {record!r:.80}")
-    return records
-
-
-def _tagged(
-    records: list[Any], common: Mapping[str, str] | None, units: Mapping[str, str]
-) -> list[Any]:
-    """Return messages with the common tags; a collector's own take precedence."""
-    if common is None:
-        return records
-    tagged = []
-    own: Mapping[str, str] | None = None  # shared by the messages of one device
-    tags: dict[str, str] = {}
-    for message in records:
-        if message.tags is not own:
-            own = message.tags
-            tags = dict(sorted({**common, **own}.items()))
-        unit = units.get(message.name)
-        each = tags if unit is None or "unit" in tags else {**tags, "unit": unit}
-        tagged.append(Message(message.name, each, message.value, message.time, message.field))
-    return tagged
 
 
 def _whole_second() -> int:

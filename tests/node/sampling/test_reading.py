@@ -41,12 +41,6 @@ class Computing(Waiting):
         yield from super().collect(time)
 
 
-def threads(patience: float = DEADLINE) -> ReadingThreads:
-    made = ReadingThreads()
-    made.patience = patience
-    return made
-
-
 async def thread_of(reading: Reading) -> object:
     async with asyncio.timeout(DEADLINE):
         [message] = await reading
@@ -56,7 +50,7 @@ async def thread_of(reading: Reading) -> object:
 async def test_threads_read_collectors_in_one_thread_of_their_own() -> None:
     """Not the loop's; results have the requested slot."""
     readers = [CollectorReader(name, Prompt()) for name in "abc"]
-    reading = threads()
+    reading = ReadingThreads()
     found = [
         message
         for slot in (5, 6)
@@ -80,7 +74,7 @@ async def test_threads_deliver_readings_of_slot_together() -> None:
         return wake(*args)  # type: ignore[arg-type]
 
     first = Waiting()
-    reading = threads()
+    reading = ReadingThreads()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "call_soon_threadsafe", counted)
         readers = [CollectorReader(str(number), Prompt()) for number in range(20)]
@@ -94,8 +88,9 @@ async def test_blocking_collector_keeps_thread_and_others_continue() -> None:
     """Also those of later slots; it is read in its own thread from then on."""
     blocking, prompt = Waiting(), Prompt()
     readers = [CollectorReader("blocking", blocking), CollectorReader("prompt", prompt)]
-    reading = threads(0.01)
+    reading = ReadingThreads()
     blocked, other = reading.read(readers, 5)
+    await reading.wait([other], DEADLINE)
     new = await thread_of(other)
     assert not blocked.done()
     assert await thread_of(reading.read(readers[1:], 6)[0]) == new
@@ -112,8 +107,9 @@ async def test_threads_deliver_finished_readings_before_blocked_one() -> None:
     """A collector before the one that blocks loses nothing."""
     blocking = Waiting()
     readers = [CollectorReader("prompt", Prompt()), CollectorReader("blocking", blocking)]
-    reading = threads(0.01)
+    reading = ReadingThreads()
     finished, blocked = reading.read(readers, 5)
+    await reading.wait([finished], DEADLINE)
     await thread_of(finished)
     assert not blocked.done()
     blocking.go_on.set()
@@ -122,7 +118,7 @@ async def test_threads_deliver_finished_readings_before_blocked_one() -> None:
 
 async def test_activity_names_reason_of_pending_reading() -> None:
     hanging, computing, waiting = Waiting(), Computing(), Waiting()
-    of_hanging, of_computing = threads(), threads()
+    of_hanging, of_computing = ReadingThreads(), ReadingThreads()
     first = CollectorReader("hanging", hanging)
     behind = CollectorReader("waiting", waiting)
     second = CollectorReader("computing", computing)
@@ -146,7 +142,7 @@ async def test_activity_names_reason_of_pending_reading() -> None:
 async def test_reader_is_busy_until_collector_returns() -> None:
     """Also after the reading was cancelled: a hanging collector is not read twice."""
     collector = Waiting()
-    reader, reading = CollectorReader("waiting", collector), threads()
+    reader, reading = CollectorReader("waiting", collector), ReadingThreads()
     [first] = reading.read([reader], 5)
     first.cancel()
     assert await asyncio.to_thread(collector.begun.wait, DEADLINE)
@@ -160,8 +156,8 @@ async def test_reader_is_busy_until_collector_returns() -> None:
     assert states[0]
 
 
-@pytest.mark.parametrize("patience", [DEADLINE, 0.005])
-async def test_reading_is_queued_behind_priming(patience: float) -> None:
+@pytest.mark.parametrize("blocks", [False, True])
+async def test_reading_is_queued_behind_priming(*, blocks: bool) -> None:
     """An error of the priming is dropped. The two never run at the same time, also if it blocks."""
 
     class Priming(Waiting):
@@ -177,13 +173,14 @@ async def test_reading_is_queued_behind_priming(patience: float) -> None:
                 raise ValueError("no luck")
 
     collector, other = Priming(), CollectorReader("other", Prompt())
-    reader, reading = CollectorReader("priming", collector), threads(patience)
+    reader, reading = CollectorReader("priming", collector), ReadingThreads()
     reading.prime([reader], 5)
     assert await asyncio.to_thread(collector.begun.wait, DEADLINE)
     assert not reader.is_busy
     found, of_other = reading.read([reader, other], 6)
-    if patience < DEADLINE:
-        await thread_of(of_other)
+    if blocks:
+        await reading.wait([of_other], DEADLINE)
+        assert of_other.done()
     assert collector.times == [5]
     collector.go_on.set()
     async with asyncio.timeout(DEADLINE):

@@ -197,7 +197,7 @@ async def test_records_without_tags_are_unchanged_and_errors_are_records() -> No
             timeout=0.02,
         ),
         gives=Envelopes,
-        pack=Envelopes,
+        pack=lambda parts: Envelopes([each for part in parts for each in part.records]),
         record=Envelope,
         make_error=lambda slot, text: f"{slot}: {text}",
     )

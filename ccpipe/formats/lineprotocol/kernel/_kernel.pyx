@@ -51,10 +51,10 @@ cdef extern from "scan.hpp" namespace "ccpipe" nogil:
         size_t entries()
         size_t bytes()
         cbool has_room(size_t, size_t)
-        int32_t code(const char*, size_t)
+        int32_t known(const char*, size_t)
         int32_t intern(const char*, size_t) except +
         void set_alias(const char*, size_t, int32_t code) except +
-        const char* key(int32_t code, size_t& size)
+        cbool key(int32_t code, string& key) except +
     cdef cppclass Scan:
         Scan(CppEncodings&, const Seed&, cbool influx, Resolve, void*) except +
         vector[Row] rows
@@ -92,11 +92,14 @@ cdef extern from "write.hpp" namespace "ccpipe":
         void time(int64_t, int unit) except +
 
 cdef extern from "samples.hpp" namespace "ccpipe" nogil:
-    struct Pair "ccpipe::Samples::Pair":
-        int32_t series
-        int32_t field
+    struct Pair "ccpipe::Pairs::Pair":
+        int32_t left
+        int32_t right
+    cdef cppclass Pairs:
+        size_t size()
+        Pair operator[](int32_t)
     cdef cppclass Samples:
-        vector[Pair] pairs
+        Pairs pairs
         void add(int32_t series, int32_t field, int64_t milliseconds, double value) except +
         void order() except +
         void write(const char* labels, size_t size, string& out) except +
@@ -190,11 +193,11 @@ cdef class Encodings:
 
     def get(self, bytes raw):
         """Return the number of a series by one of its encodings, or None."""
-        cdef int32_t code = self.all.code(PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw))
+        cdef int32_t code = self.all.known(PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw))
         return None if code < 0 else code
 
     def __contains__(self, bytes raw):
-        return self.all.code(PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw)) >= 0
+        return self.all.known(PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw)) >= 0
 
     def intern(self, bytes key):
         """Return the number of a series by its canonical encoding, adding a new one."""
@@ -206,11 +209,10 @@ cdef class Encodings:
 
     def key(self, int32_t code):
         """Return the canonical encoding of a series; raises IndexError."""
-        cdef size_t size = 0
-        cdef const char* key = self.all.key(code, size)
-        if key == NULL:
+        cdef string key
+        if not self.all.key(code, key):
             raise IndexError(f"there is no series {code}")
-        return PyBytes_FromStringAndSize(key, size)
+        return <bytes>key
 
 
 def shifted(array.array column, int64_t by, array.array types = None, int only = 0):

@@ -60,14 +60,12 @@ def encode_lines(lines, dict fields, int unit):
     cdef Py_ssize_t row, size = same_length(lines)
     cdef int32_t last = -1
     cdef bytes name = b""
-    cdef const char* key
-    cdef size_t key_size = 0
+    cdef string key
     writer.reserve(_LINE * size)
     for row in range(size):
-        key = encodings.all.key(series[row], key_size)
-        if key == NULL:
+        if not encodings.all.key(series[row], key):
             raise IndexError(f"there is no series {series[row]}")
-        writer.raw(key, key_size)
+        writer.raw(key.data(), key.size())
         writer.raw(b" ")
         if field[row] != last:
             last = field[row]
@@ -221,6 +219,7 @@ def write_request(lines, dict known, labels_of):
     cdef Samples samples
     cdef string out
     cdef Pair pair
+    cdef int32_t number
     cdef PyObject* found
     cdef bytes labels
     cdef Py_ssize_t row, size = same_length(lines)
@@ -228,9 +227,10 @@ def write_request(lines, dict known, labels_of):
         if types[row] != TEXT:
             samples.add(series[row], fields[row], times[row] // 1_000_000, numbers[row])
     samples.order()
-    for pair in samples.pairs:
-        found = PyDict_GetItemWithError(known, <int64_t>pair.series << 32 | pair.field)
-        labels = <object>found if found != NULL else labels_of(pair.series, pair.field)
+    for number in range(samples.pairs.size()):
+        pair = samples.pairs[number]
+        found = PyDict_GetItemWithError(known, <int64_t>pair.left << 32 | pair.right)
+        labels = <object>found if found != NULL else labels_of(pair.left, pair.right)
         samples.write(PyBytes_AS_STRING(labels), PyBytes_GET_SIZE(labels), out)
     return PyBytes_FromStringAndSize(out.data(), out.size())
 

@@ -126,6 +126,17 @@ public:
         return entry;
     }
 
+    // The entry of `key`, perhaps a new one.
+    int32_t intern(const char* key, size_t size) {
+        int32_t entry = find(key, size);
+        return entry < 0 ? add(key, size, 0) : entry;
+    }
+
+    // Whether `text` begins with the key of `entry`.
+    bool begins(int32_t entry, const char* text) const {
+        return same(entries_[entry].key, text, entries_[entry].size);
+    }
+
     int32_t code(int32_t entry) const { return entries_[entry].code; }
     size_t size(int32_t entry) const { return entries_[entry].size; }
     const char* key(int32_t entry) const { return entries_[entry].key; }
@@ -162,6 +173,76 @@ private:
     std::vector<Slot> slots_;
     std::vector<Entry> entries_;
     Blocks keys_;
+};
+
+// Pairs of numbers, numbered in the order in which they are added. Of millions each takes 8 bytes
+// and, in a hash table that is up to three quarters full, 5 to 11 more.
+class Pairs {
+public:
+    struct Pair {
+        int32_t left, right;
+    };
+
+    explicit Pairs(const Seed& seed) : seed_(seed), slots_(64, EMPTY) {}
+
+    // The number of a pair, or -1.
+    int32_t find(Pair pair) const {
+        uint64_t h = hash_of(pair);
+        for (size_t i = h;; ++i) {
+            uint32_t slot = slots_[i & (slots_.size() - 1)];
+            if (slot == EMPTY) return -1;
+            if ((slot ^ mark(h)) <= NUMBER && is(slot & NUMBER, pair)) return slot & NUMBER;
+        }
+    }
+
+    // The number of a pair, perhaps a new one.
+    int32_t intern(Pair pair) {
+        int32_t number = find(pair);
+        if (number >= 0) return number;
+        pairs_.push_back(pair);
+        if (4 * pairs_.size() > 3 * slots_.size()) {
+            std::vector<uint32_t>(2 * slots_.size(), EMPTY).swap(slots_);
+            for (uint32_t each = 0; each + 1 < pairs_.size(); ++each) place(each);
+        }
+        number = static_cast<int32_t>(pairs_.size() - 1);
+        place(number);
+        return number;
+    }
+
+    const Pair& operator[](int32_t number) const { return pairs_[number]; }
+    size_t size() const { return pairs_.size(); }
+
+    // Bytes in memory, roughly.
+    size_t bytes() const {
+        return pairs_.size() * sizeof(Pair) + slots_.size() * sizeof(uint32_t);
+    }
+
+private:
+    // A slot is a number, and above it 5 bits of the hash, so that few others are looked at.
+    static constexpr uint32_t NUMBER = (uint32_t{1} << 27) - 1, EMPTY = ~uint32_t{0};
+
+    Seed seed_;
+    std::vector<uint32_t> slots_;
+    std::vector<Pair> pairs_;
+
+    bool is(uint32_t number, Pair pair) const {
+        return pairs_[number].left == pair.left && pairs_[number].right == pair.right;
+    }
+
+    uint64_t hash_of(Pair pair) const {
+        uint64_t word;
+        std::memcpy(&word, &pair, 8);
+        return fold(word ^ seed_.b, seed_.a | 1);
+    }
+
+    static uint32_t mark(uint64_t h) { return static_cast<uint32_t>(h >> 32) & ~NUMBER; }
+
+    void place(uint32_t number) {
+        uint64_t h = hash_of(pairs_[number]);
+        size_t i = h & (slots_.size() - 1);
+        while (slots_[i] != EMPTY) i = (i + 1) & (slots_.size() - 1);
+        slots_[i] = mark(h) | number;
+    }
 };
 
 }  // namespace ccpipe

@@ -23,15 +23,13 @@ def series_texts(table, array.array codes not None, list tags):
     """
     cdef Encodings encodings = table.codes
     cdef SeriesTexts* texts = new SeriesTexts(tags)
-    cdef const char* encoding
-    cdef size_t size = 0
+    cdef string encoding
     cdef Py_ssize_t place
     try:
         for place in range(len(codes)):
-            encoding = encodings.all.key(codes.data.as_ints[place], size)
-            if encoding == NULL:
+            if not encodings.all.key(codes.data.as_ints[place], encoding):
                 raise IndexError(f"there is no series {codes[place]}")
-            if not texts.add(encoding, size):
+            if not texts.add(encoding.data(), encoding.size()):
                 series = table.series[codes[place]]
                 texts.add_name(series.name.encode())
                 for key, value in series.tags.items():

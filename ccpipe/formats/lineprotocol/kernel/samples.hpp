@@ -7,24 +7,18 @@
 #include <string>
 #include <vector>
 
+#include "index.hpp"
+
 namespace ccpipe {
 
 // The samples of a payload, gathered by series and field and ordered by time.
 class Samples {
 public:
-    struct Pair {
-        int32_t series, field;
-    };
-    std::vector<Pair> pairs;  // in the order they are met
+    // Of series and fields: numbers of a table, not bytes from outside, so any mixing will do.
+    Pairs pairs{Seed{0x9E3779B97F4A7C15u, 0}};
 
     void add(int32_t series, int32_t field, int64_t milliseconds, double value) {
-        if (2 * (pairs.size() + 1) > slots_.size()) grow();
-        int32_t& slot = slots_[place(series, field)];
-        if (slot < 0) {
-            slot = static_cast<int32_t>(pairs.size());
-            pairs.push_back({series, field});
-        }
-        samples_.push_back({slot, milliseconds, value});
+        samples_.push_back({pairs.intern({series, field}), milliseconds, value});
     }
 
     // Order by series, then by time; of two samples of one time the last counts.
@@ -64,26 +58,8 @@ private:
         double value;
     };
     std::vector<Sample> samples_;
-    std::vector<int32_t> slots_ = std::vector<int32_t>(64, -1);
     std::string body_;
     size_t next_ = 0;
-
-    size_t place(int32_t series, int32_t field) const {
-        // Numbers of a table, not bytes from outside: any mixing will do.
-        uint64_t key = static_cast<uint64_t>(series) << 20 ^ static_cast<uint64_t>(field);
-        size_t mask = slots_.size() - 1;
-        for (size_t i = (key * 0x9E3779B97F4A7C15u) >> 32;; ++i) {
-            int32_t slot = slots_[i & mask];
-            if (slot < 0 || (pairs[slot].series == series && pairs[slot].field == field))
-                return i & mask;
-        }
-    }
-
-    void grow() {
-        slots_.assign(2 * slots_.size(), -1);
-        for (size_t i = 0; i < pairs.size(); ++i)
-            slots_[place(pairs[i].series, pairs[i].field)] = static_cast<int32_t>(i);
-    }
 
     static char* varint(char* to, uint64_t value) {
         for (; value >= 0x80; value >>= 7) *to++ = static_cast<char>(value | 0x80);

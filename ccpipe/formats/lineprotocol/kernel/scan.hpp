@@ -123,8 +123,7 @@ class Scan {
 public:
     // `influx` selects InfluxDB's grammar instead of ClusterCockpit's.
     Scan(Encodings& encodings, const Seed& seed, bool influx, Resolve resolve, void* table)
-        : encodings(encodings), series(encodings.index), fields(seed), resolve_(resolve),
-          table_(table) {
+        : encodings(encodings), fields(seed), resolve_(resolve), table_(table) {
         for (int c = 0; c < 256; ++c) {
             bool bare = influx ? c == ' ' || c == '\n' || c == '\r' : c <= 0x20 || c == 0x7F;
             in_name_[c] = !bare && c != ',' && c != '\\';
@@ -134,7 +133,6 @@ public:
     }
 
     Encodings& encodings;
-    Index& series;  // raw bytes → number in the table
     Index fields;
     std::vector<Row> rows;
     std::vector<Text> texts;
@@ -219,36 +217,37 @@ private:
 
     Result line() {
         const char* p = at_;
-        // Programs repeat themselves: the next series is usually the one that followed last time.
+        // Programs repeat themselves: the next series is usually the one that followed at first.
         // Where that is wrong, guessing stops until it would have been right.
-        int32_t entry = luck_ > 0 ? series.follows(series_, p, end_) : -1;
-        if (entry < 0 || p[series.size(entry)] != ' ') {
-            entry = series_at(p);
+        size_t size = 0;
+        int32_t entry = luck_ > 0 ? encodings.follows(series_, p, end_, size) : -1;
+        if (entry < 0 || p[size] != ' ') {
+            entry = series_at(p, size);
             if (entry < 0) return ODD;
-            if (series_ >= 0) {
-                luck_ = series.remember(series_, entry) ? LUCK : luck_ - (luck_ > 0);
-            }
+            luck_ = entry == series_ + 1 ? LUCK : luck_ - (luck_ > 0);
         }
         series_ = entry;
-        p += series.size(entry);
+        p += size;
         while (*p == ' ') ++p;
-        return fields_of(p, series.code(entry));
+        return fields_of(p, encodings.code(entry));
     }
 
-    // The entry of the series at `p`, known or new, or -1.
-    int32_t series_at(const char* p) {
+    // The entry of the series at `p`, known or new, and the `size` of its encoding; or -1.
+    int32_t series_at(const char* p, size_t& size) {
         // The bytes up to the next space are a series if they are in the table: they were
         // checked when they were added, and none of them ends in a backslash.
         auto space = static_cast<const char*>(std::memchr(p, ' ', std::min(end_ - p, NEAR)));
-        int32_t entry = space ? series.find(p, space - p) : -1;
+        size = space - p;
+        int32_t entry = space ? encodings.find(p, size) : -1;
         if (entry >= 0) return entry;
         const char* key_ends = key_end(p);
         if (!key_ends || *key_ends != ' ' || key_ends - p > MAX_KEY) return -1;
-        if (key_ends != space) entry = series.find(p, key_ends - p);
+        size = key_ends - p;
+        if (key_ends != space) entry = encodings.find(p, size);
         if (entry >= 0) return entry;
-        if (is_canonical(p, key_ends)) return encodings.add(p, key_ends - p);
+        if (is_canonical(p, key_ends)) return encodings.add(p, size);
         int32_t code = resolve(SERIES, p, key_ends);
-        return code < 0 ? -1 : encodings.alias(p, key_ends - p, code);
+        return code < 0 ? -1 : encodings.alias(p, size, code);
     }
 
     // Where measurement and tags that begin at `p` end, or null where they break the grammar.

@@ -85,6 +85,9 @@ def plans(sizes: Sizes) -> Iterator[tuple[Run, Callable[[Flow], Awaitable[None]]
             partitions=PARTITIONS,
         )  # fmt: skip
         yield run, flow_of(_fast(sizes, middle))
+    for compression in ("none", "s2"):
+        run = Run(series="compression", nodes=middle, metrics=METRICS, compression=compression)
+        yield run, flow_of(_fast(sizes, middle))
     run = Run(series="copies", nodes=middle, metrics=METRICS, brokers=3)
     yield run, flow_of(_fast(sizes, middle))
     stored = Run(series="store", nodes=middle, metrics=METRICS, store="victoriametrics")

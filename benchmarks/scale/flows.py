@@ -93,7 +93,9 @@ class Flow:
             self.servers, urls = await stack.enter_async_context(
                 brokers(run.brokers, self.directory)
             )
-            self.environ = environment(urls, brokers=run.brokers, partitions=run.partitions)
+            self.environ = environment(
+                urls, brokers=run.brokers, partitions=run.partitions, compression=run.compression
+            )
             if run.series == "backlog":  # no redelivery to a paused bridge
                 self.environ["CCPIPE_SOURCE__ACK_WAIT"] = "10m"
             self._site = load(None, Site, environ=self.environ)
@@ -160,6 +162,11 @@ class Flow:
         name = stream_name(Subjects.of(self._site))
         stream = await stream_of(self.bus.jetstream(), name)
         return stream.state.bytes if stream else 0
+
+    def disk_bytes(self) -> int:
+        """Return what the brokers' files take."""
+        files = (path for path in self.directory.glob("js*/**/*") if path.is_file())
+        return sum(path.stat().st_size for path in files)
 
     async def count(self, expected: int) -> None:
         """Count the lines in the store until there are as many as expected, or time is up."""
@@ -269,12 +276,13 @@ async def steady(flow: Flow, load: Load) -> None:
     await flow.publish(load._replace(samples=1, speed="max", start=start), 1)
     await flow.drained()
     flow.start()
-    before = await flow.stream_bytes()
+    before, disk = await flow.stream_bytes(), flow.disk_bytes()
     report = await flow.publish(load, 2)
     run.seconds = await flow.drained() - report.first
     flow.stop(report)
     run.lines = load.nodes * load.samples if load.sonar else report.lines
     run.bytes = await flow.stream_bytes() - before
+    run.disk = flow.disk_bytes() - disk
     if load.speed == "1":
         run.latency = flow.acks.latency(report, load.nodes * load.samples)
     if flow.store:

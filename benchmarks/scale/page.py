@@ -48,6 +48,7 @@ def measured(results: Results) -> str:
         "",
         *_exponents(results),
         "",
+        *_compression(results.of("compression")),
         "### In real time, into VictoriaMetrics",
         "",
         *_targets(results),
@@ -133,6 +134,27 @@ def _exponents(results: Results) -> list[str]:
         ),
         "",
         *_table(heads, rows),
+    ]
+
+
+def _compression(runs: Sequence[Run]) -> list[str]:
+    """Compare the disk and the CPU time of a line in a stream that is compressed or not."""
+    if not runs:
+        return []
+    rows = [
+        [
+            run.compression,
+            f"{run.disk / run.lines:.1f}",
+            *(_nanoseconds(run, role) for role in ("publisher", "broker", "bridge")),
+        ]
+        for run in runs
+    ]
+    heads = ["disk, bytes/line", "publisher, ns/line", "broker, ns/line", "bridge, ns/line"]
+    return [
+        f"With `stream_compression`, {_count(runs[0].nodes)} nodes of {runs[0].metrics} series:",
+        "",
+        *_table(["`stream_compression`", *heads], rows),
+        "",
     ]
 
 

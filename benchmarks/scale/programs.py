@@ -183,7 +183,9 @@ def ccpipe(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "ccpipe", *arguments]
 
 
-def environment(urls: Sequence[str], *, brokers: int = 1, partitions: int = 1) -> dict[str, str]:
+def environment(
+    urls: Sequence[str], *, brokers: int = 1, partitions: int = 1, compression: str = "none"
+) -> dict[str, str]:
     """Return ccpipe's configuration: a stream large enough for everything that a run publishes."""
     return {
         "CCPIPE_CLUSTER": CLUSTER,
@@ -191,6 +193,7 @@ def environment(urls: Sequence[str], *, brokers: int = 1, partitions: int = 1) -
         "CCPIPE_BUS__SUBJECTS__METRICS": "{cluster}.metrics.{hostname}",
         "CCPIPE_BUS__STREAM_MAX_BYTES": "40GiB",
         "CCPIPE_BUS__STREAM_DISCARD": "new",
+        "CCPIPE_BUS__STREAM_COMPRESSION": compression,
         "CCPIPE_BUS__STREAM_REPLICAS": str(brokers),
         "CCPIPE_BUS__STREAM_PARTITIONS": str(partitions),
         "PYTHONHASHSEED": "0",

@@ -53,8 +53,12 @@ class Run(msgspec.Struct, kw_only=True):
     messages: int = 0
     lines: int = 0
     """Lines that were published, or Sonar's samples."""
+    compression: str = "none"
+    """Of the stream."""
     bytes: int = 0
-    """Size of one copy of the stream on disk."""
+    """Size of one copy of the stream, uncompressed."""
+    disk: int = 0
+    """What the broker's directory takes on disk at the end, of all copies."""
     seconds: float = 0.0
     """From the first message until the last one was acknowledged by the bridge."""
     cpu: dict[Role, float] = {}

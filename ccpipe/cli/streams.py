@@ -72,8 +72,8 @@ async def apply_(
 ) -> None:
     """Apply the configuration to the streams.
 
-    Changes limits, replicas and subjects of ccpipe's own streams; a site's own
-    streams are left alone. A limit that would delete stored messages immediately
+    Changes limits, compression, replicas and subjects of ccpipe's own streams; a
+    site's own streams are left alone. A limit that would delete stored messages immediately
     is refused.
 
     Examples:
@@ -99,6 +99,8 @@ async def apply_(
         print_table(rows, ["STREAM", "SETTING", "BEFORE", "CONFIGURED"])
     else:
         note("everything is as configured")
+    if any(difference.setting == "compression" for difference in found.differences):
+        note("nats-server changes the compression of a stream when it is restarted", "yellow")
     for overlap in found.overlaps:
         note(printable(overlap), "red")
 
@@ -184,6 +186,7 @@ def _as_json(found: Survey) -> dict[str, Any]:
                 "bytes_per_second": stream.rate,
                 "headroom_seconds": stream.headroom,
                 "discard": stream.config.get("discard"),
+                "compression": stream.config.get("compression", "none"),
                 "replicas": stream.config.get("num_replicas"),
                 "partitions": partitions_of(stream.config),
             }

@@ -44,6 +44,9 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     stream_discard: Literal["old", "new"] = "old"
     """Policy of a full stream: ``old`` deletes the oldest messages, even unread ones; ``new``
     rejects new messages, which publishers then keep in their spool."""
+    stream_compression: Literal["none", "s2"] = "none"
+    """Compression of the stream's blocks on disk; ``stream_max_bytes`` counts what they hold
+    uncompressed."""
     stream_replicas: Annotated[int, msgspec.Meta(ge=1, le=5)] = 1
     """Number of servers of a JetStream cluster that store each message; see
     ``docs/operations/nats.md``."""

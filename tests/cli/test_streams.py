@@ -18,11 +18,16 @@ from tests.bus.nats.conftest import connected
 from tests.cli.command import Ended, ccpipe
 
 
-async def run(*arguments: object, server: NatsServer, size: str = "1GiB") -> Ended:
+async def run(
+    *arguments: object, server: NatsServer, size: str = "1GiB", compression: str = "none"
+) -> Ended:
     where = ("--server", server.url, "--cluster", "fritz")
     return await asyncio.to_thread(
-        lambda: ccpipe(*arguments, *where, CCPIPE_BUS__STREAM_MAX_BYTES=size)
-    )
+        lambda: ccpipe(
+            *arguments, *where,
+            CCPIPE_BUS__STREAM_MAX_BYTES=size, CCPIPE_BUS__STREAM_COMPRESSION=compression,
+        )
+    )  # fmt: skip
 
 
 async def test_streams_show_prints_limits_of_applied_streams(
@@ -57,6 +62,15 @@ async def test_streams_apply_changes_limits(nats_server: NatsServer) -> None:
     assert (await run("streams", "apply", server=nats_server, size="5GiB")).code == 0
     after = await run("streams", "show", "-o", "json", server=nats_server, size="5GiB")
     assert json.loads(after.out)["differences"] == []
+
+
+async def test_streams_apply_notes_that_compression_needs_restart(nats_server: NatsServer) -> None:
+    created = await run("streams", "apply", server=nats_server)
+    assert "restarted" not in created.err
+    changed = await run("streams", "apply", server=nats_server, compression="s2")
+    assert "compression of a stream when it is restarted" in changed.err
+    again = await run("streams", "apply", server=nats_server, compression="s2")
+    assert "everything is as configured" in again.err
 
 
 async def test_streams_show_prints_reader_of_each_partition(nats_server: NatsServer) -> None:

@@ -118,6 +118,7 @@ def wanted_stream(bus: Bus, subjects: Subjects, *, dead: bool = False) -> api.St
         discard=api.DiscardPolicy.OLD if dead else api.DiscardPolicy(bus.stream_discard),
         max_age=max_age,
         max_bytes=int(bus.stream_max_bytes),
+        compression=api.StoreCompression(bus.stream_compression),
         num_replicas=bus.stream_replicas,
         subject_transform=None if dead or upstream else _partitioned(bus.stream_partitions),
         duplicate_window=min(DUPLICATE_SECONDS, max_age or DUPLICATE_SECONDS),
@@ -182,6 +183,10 @@ SETTINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "max_age": ("stream_max_age", lambda value: str(with_unit(Duration(value / NANOSECONDS)))),
     "max_bytes": ("stream_max_bytes", lambda value: str(with_unit(Size(value)))),
     "discard": ("stream_discard", lambda value: api.DiscardPolicy(value).value),
+    "compression": (
+        "stream_compression",
+        lambda value: api.StoreCompression(value or api.StoreCompression.NONE).value,
+    ),
     "num_replicas": ("stream_replicas", str),
     "sources": ("stream_sources", _upstream_text),
     "mirror": ("stream_mirror", _upstream_text),

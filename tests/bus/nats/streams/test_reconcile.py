@@ -1,15 +1,21 @@
 """Streams compared with the configuration, on a real broker."""
 
+import os
+import signal
+
 import msgspec
 import pytest
 from nats.js import JetStreamContext
 
+from ccpipe.bus.nats.connection import Connection
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.streams.reconcile import apply, check_streams, survey
 from ccpipe.bus.nats.streams.stream import ensure_stream
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Duration, Site, Size
 from ccpipe.errors import ConfigError
 from tests.bus.nats.conftest import connected
+from tests.conftest import eventually
 
 NAME = "ccpipe-fox%2Etest"
 
@@ -22,6 +28,17 @@ def larger(site: Site) -> Site:
         stream_discard="new",
     )
     return msgspec.structs.replace(site, bus=bus)
+
+
+async def restart(server: NatsServer, bus: Connection) -> None:
+    connects = bus.connects
+    assert server.pid is not None
+    os.kill(server.pid, signal.SIGTERM)
+    await eventually(lambda: bus.connects > connects)
+
+
+def size_on_disk(server: NatsServer) -> int:
+    return sum(path.stat().st_size for path in server.directory.glob("**/*.blk"))
 
 
 async def make(jetstream: JetStreamContext, site: Site) -> None:
@@ -62,6 +79,35 @@ async def test_changed_limits_are_reported_and_applied(
         assert info.state.messages == 1
         dead = (await bus.jetstream().stream_info(f"{NAME}-dead")).config
         assert (dead.discard, dead.max_age) == ("old", 30 * 86400)
+
+
+async def test_apply_compresses_existing_stream(site: Site, nats_server: NatsServer) -> None:
+    """Later blocks take less space on disk, once the server has been restarted.
+
+    nats-server 2.15 accepts the change, and applies it when it opens the stream. Messages that were
+    stored before can be read.
+    """
+    compressed = msgspec.structs.replace(site.bus, stream_compression="s2")
+    wanted = msgspec.structs.replace(site, bus=compressed)
+    payload = b"cpu_load,hostname=n1,type=node value=0.5 1740052800\n" * 15_000
+    async with connected(site.bus) as bus:
+        jetstream = bus.jetstream()
+        await make(jetstream, site)
+        await jetstream.publish("fox%2Etest.metrics", payload)
+        found = await survey(bus, wanted)
+        assert {(d.setting, d.now, d.wanted) for d in found.differences} == {
+            ("compression", "none", "s2")
+        }
+        await apply(bus, wanted, found, drop=False)
+        await check_streams(bus, wanted)
+        await restart(nats_server, bus)
+        for _ in range(40):
+            await jetstream.publish("fox%2Etest.metrics", payload)
+        state = (await jetstream.stream_info(NAME)).state
+        assert (state.messages, state.bytes > 41 * len(payload)) == (41, True)
+        await eventually(lambda: size_on_disk(nats_server) < 0.6 * state.bytes)
+        assert (await jetstream.get_msg(NAME, 1)).data == payload
+        assert (await jetstream.get_msg(NAME, 5)).data == payload
 
 
 async def test_apply_creates_streams_and_adds_subjects(site: Site) -> None:

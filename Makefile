@@ -73,6 +73,7 @@ pytest:
 # What takes a quarter of a minute and more, and every property with many more examples.
 .PHONY: long
 long: install-test debian
+	$(PYTHON) scripts/otlp_receivers.py install
 	$(BIN)/pytest -n 2 --dist worksteal -m long
 	$(BIN)/pytest -n 2 --dist worksteal -m 'hypothesis and not long' --hypothesis-profile thorough
 

@@ -26,11 +26,18 @@ class Prometheus(WebServer):
 
     health = "/-/ready"
 
-    def __init__(self, directory: Path, *, late: bool = False, scrape: str = "") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        late: bool = False,
+        scrape: str = "",
+        executable: Path | None = None,
+    ) -> None:
         address = f"127.0.0.1:{free_port()}"
         self.url, self.log = f"http://{address}", directory / "log"
         self.command = [
-            str(program("prometheus", "prometheus")),
+            str(executable or program("prometheus", "prometheus")),
             f"--config.file={directory}/prometheus.yml",
             f"--storage.tsdb.path={directory}/data",
             f"--web.listen-address={address}",

@@ -16,12 +16,12 @@ class VictoriaMetrics(WebServer):
 
     health = "/health"
 
-    def __init__(self, directory: Path, *flags: str) -> None:
+    def __init__(self, directory: Path, *flags: str, executable: Path | None = None) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = directory.with_suffix(".log")
         self.command = [
-            str(program("victoria-metrics", "victoria-metrics")),
+            str(executable or program("victoria-metrics", "victoria-metrics")),
             f"-storageDataPath={directory}",
             f"-httpListenAddr=127.0.0.1:{self.port}",
             "-influxSkipSingleField",

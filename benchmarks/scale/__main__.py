@@ -8,6 +8,9 @@ has what it found::
     python -m benchmarks.scale --quick --out /tmp       # one minute, to see that it works
     python -m benchmarks.scale --only backlog           # other results are kept
     python -m benchmarks.scale --only outage --outage 600
+
+The floor of the broker is measured with the NATS CLI, ``nats`` on the PATH
+(``go install github.com/nats-io/natscli/nats@v0.5.1``); without it the page has no such table.
 """
 
 import argparse
@@ -19,7 +22,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +30,8 @@ from typing import NamedTuple
 import msgspec
 
 from benchmarks.__main__ import _processor
-from benchmarks.scale.flows import Flow, backlog, flow_of, measure
+from benchmarks.scale.floor import measure_floor
+from benchmarks.scale.flows import Flow, backlog, directory_of_run, flow_of, measure
 from benchmarks.scale.page import read_results, write_page
 from benchmarks.scale.programs import Load
 from benchmarks.scale.results import ROLES, Results, Run
@@ -156,14 +160,25 @@ async def run_all(options: argparse.Namespace) -> Results:
         results.runs = [run for run in before.runs if run.series not in only]
         results.load = max(results.load, before.load)
     began = time.monotonic()
-    for run, work in plans(sizes):
-        if only and run.series not in only:
-            continue
-        results.runs.append(await measure(run, work, options.timeout))
+    async for run in _measured(sizes, only, options.timeout):
+        results.runs.append(run)
         results.seconds = time.monotonic() - began
         write(results, path)  # results are kept, whatever follows
         print(summary(run), flush=True)
     return results
+
+
+async def _measured(sizes: Sizes, only: Sequence[str], seconds: float) -> AsyncIterator[Run]:
+    """Yield the runs of the series in `only`, or all."""
+    program = shutil.which("nats")
+    if program and (not only or "floor" in only):
+        run = Run(series="floor", nodes=1, metrics=METRICS)
+        with directory_of_run() as directory:
+            await measure_floor(run, directory, program, sizes.lines // METRICS)
+        yield run
+    for run, work in plans(sizes):
+        if not only or run.series in only:
+            yield await measure(run, work, seconds)
 
 
 def write(results: Results, path: Path) -> None:

@@ -102,7 +102,6 @@ class Flow:
             bus = Connection(Bus(servers=urls), name="benchmark", telemetry=Telemetry())
             self.bus = await stack.enter_async_context(bus)
             await self._until(self._has_jetstream)
-            await self.bus.subscribe_lists("$JS.ACK.>", self.acks.receive)
             if self.store:
                 await self.store.start()
                 stack.push_async_callback(self.store.stop)
@@ -116,6 +115,10 @@ class Flow:
                 self.bridges.append(await stack.enter_async_context(program))
             await self._until(self._is_shared)
             yield self
+
+    async def watch_acks(self) -> None:
+        """Receive the bridges' acknowledgements: the broker then delivers them here as well."""
+        await self.bus.subscribe_lists("$JS.ACK.>", self.acks.receive)
 
     async def publish(self, load: Load, number: int = 1) -> Report:
         """Publish a load to its end."""
@@ -258,14 +261,21 @@ async def _ask(client: aiohttp.ClientSession, path: str, **query: str) -> Any:
 
 async def measure(run: Run, work: Callable[[Flow], Awaitable[None]], seconds: float) -> Run:
     """Run a flow in a directory of its own, which is deleted."""
-    directory = Path(tempfile.mkdtemp(prefix="ccpipe-scale-"))
-    try:
+    with directory_of_run() as directory:
         flow = Flow(run, directory, seconds)
         async with flow.open(sonar=bool(run.jobs)):
             await work(flow)
+    return run
+
+
+@contextlib.contextmanager
+def directory_of_run() -> Iterator[Path]:
+    """Make a directory, and delete it at the end."""
+    directory = Path(tempfile.mkdtemp(prefix="ccpipe-scale-"))
+    try:
+        yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    return run
 
 
 async def steady(flow: Flow, load: Load) -> None:
@@ -275,6 +285,8 @@ async def steady(flow: Flow, load: Load) -> None:
     start = day_ago.isoformat(timespec="seconds")
     await flow.publish(load._replace(samples=1, speed="max", start=start), 1)
     await flow.drained()
+    if load.speed == "1":
+        await flow.watch_acks()
     flow.start()
     before, disk = await flow.stream_bytes(), flow.disk_bytes()
     report = await flow.publish(load, 2)

@@ -49,6 +49,7 @@ def measured(results: Results) -> str:
         *_exponents(results),
         "",
         *_compression(results.of("compression")),
+        *_floor(results),
         "### In real time, into VictoriaMetrics",
         "",
         *_targets(results),
@@ -154,6 +155,28 @@ def _compression(runs: Sequence[Run]) -> list[str]:
         f"With `stream_compression`, {_count(runs[0].nodes)} nodes of {runs[0].metrics} series:",
         "",
         *_table(["`stream_compression`", *heads], rows),
+        "",
+    ]
+
+
+def _floor(results: Results) -> list[str]:
+    """Compare the broker's cost of a message with that of the broker's own benchmark clients."""
+    if not results.of("floor"):
+        return []
+    floor = results.of("floor")[0]
+    least = floor.cpu["broker"] / floor.messages
+    rows = [["`nats bench js pub async` and `js fetch`", f"{1e6 * least:.0f}", "1.00"]]
+    for run in results.of("nodes"):
+        cost = run.cpu["broker"] / run.messages
+        rows.append([f"{_count(run.nodes)} nodes", f"{1e6 * cost:.0f}", f"{cost / least:.2f}"])
+    return [
+        (
+            f"CPU time of the broker for a message of {floor.metrics} lines that is stored, "
+            "delivered and acknowledged, beside the same for the NATS CLI's benchmark clients: "
+            "messages of that size on one subject, without a message id, up to 500 in flight."
+        ),
+        "",
+        *_table(["client", "broker, µs/message", "times the floor"], rows),
         "",
     ]
 

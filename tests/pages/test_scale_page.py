@@ -4,10 +4,11 @@ import asyncio
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from benchmarks.scale.arithmetic import Costs, Need, Size
-from benchmarks.scale.page import read_results, replaced
+from benchmarks.scale.page import measured, read_results, replaced
 from benchmarks.scale.results import Run, exponent, quantile
 from tests.paths import ROOT
 
@@ -58,6 +59,19 @@ def test_requirements_follow_from_costs() -> None:
     assert (need.streams(small), need.replicas(small), need.partitions(small)) == (1, 1, 1)
     assert (more.streams(large), more.replicas(large)) == (2, 1)
     assert Need.of(large, costs._replace(broker=1e-6)).partitions(large) == 4
+
+
+def test_page_compares_broker_with_floor_when_measured() -> None:
+    """The cost of a message is given in multiples of what the NATS CLI's benchmark causes."""
+    floor = Run(
+        series="floor", nodes=1, metrics=100, messages=1000, lines=100_000, seconds=1.0,
+        cpu={"broker": 0.04},
+    )  # fmt: skip
+    nodes = [run for run in RESULTS.runs if run.series != "floor"]
+    page = measured(msgspec.structs.replace(RESULTS, runs=[floor, *nodes]))
+    cost = RESULTS.of("nodes")[0].cpu["broker"] / RESULTS.of("nodes")[0].messages
+    assert "| `nats bench js pub async` and `js fetch` | 40 | 1.00 |" in page
+    assert f"| 1 000 nodes | {1e6 * cost:.0f} | {cost / 40e-6:.2f} |" in page
 
 
 @pytest.mark.long

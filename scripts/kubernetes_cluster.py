@@ -8,7 +8,8 @@
 
 Needs root. etcd, kube-apiserver, kube-controller-manager, kube-scheduler, the kubelet with
 containerd, and dnsmasq run in namespaces of mounts, network and processes, so that nothing of this
-machine is changed or reachable; all files are in DIRECTORY. The node n1 has the address 10.99.0.1.
+machine is changed or reachable; all files are in DIRECTORY. The node n1 has the address 10.99.0.1;
+kwok simulates further nodes, those with the label type=simulated, and the pods on them.
 There is no kube-proxy: names of Services are the node's address, where pods with the host's network
 listen. scripts/kubernetes_programs.py installs the programs.
 """
@@ -27,9 +28,19 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from scripts import kubernetes_programs
-from scripts.kubernetes_programs import COMPILED, PAUSE, PROGRAMS, absent, environment, install
+from scripts.kubernetes_programs import (
+    COMPILED,
+    PAUSE,
+    PROGRAMS,
+    SIMULATOR,
+    absent,
+    environment,
+    install,
+)
 
 NODE = "n1"
+SIMULATED = "type=simulated"
+"""Label of the nodes that kwok simulates."""
 NAMESPACE = "ccpipe"
 """The names of its Services are the node's address."""
 ADDRESS = "10.99.0.1"
@@ -102,7 +113,7 @@ def missing() -> str:
     """Return why a cluster cannot run here; empty if it can."""
     if os.geteuid() != 0:
         return "a Kubernetes cluster needs root"
-    if not (names := absent(*PROGRAMS, *COMPILED)):
+    if not (names := absent(*PROGRAMS, *COMPILED, SIMULATOR)):
         return ""
     return f"no {', '.join(names)}: scripts/kubernetes_cluster.py install"
 
@@ -281,6 +292,10 @@ def daemons(here: Path) -> dict[str, list[str]]:
         "kubelet": [
             "kubelet", config, f"--config={here}/kubelet.yaml", f"--root-dir={here}/kubelet",
             f"--hostname-override={NODE}", f"--node-ip={ADDRESS}",
+        ],
+        SIMULATOR: [
+            SIMULATOR, config, f"--manage-nodes-with-label-selector={SIMULATED}",
+            "--manage-all-nodes=false",
         ],
     }  # fmt: skip
 

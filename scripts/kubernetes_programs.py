@@ -22,12 +22,15 @@ from scripts.slurm_cluster import install_packages
 
 VERSION = "1.34.4"
 KEDA_VERSION = "2.20.2"
+KWOK_VERSION = "0.7.0"
 PACKAGES = (
     "etcd-server", "containerd", "runc", "containernetworking-plugins", "dnsmasq-base", "iproute2",
     "gcc", "libc6-dev",
 )  # fmt: skip
 COMPILED = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
 PROGRAMS = ("etcd", "containerd", "ctr", "runc", "dnsmasq", "ip", "nsenter", "unshare")
+SIMULATOR = "kwok"
+"""Plays the kubelets of further nodes, on which no process runs."""
 PAUSE = f"localhost/pause:{VERSION}"
 """The image of every pod's first container."""
 
@@ -64,6 +67,9 @@ def install() -> None:
     if missing := absent(*COMPILED):
         with tempfile.TemporaryDirectory() as draft:
             compile_programs(missing, Path(draft))
+    if absent(SIMULATOR):
+        with tempfile.TemporaryDirectory() as draft:
+            compile_simulator(Path(draft))
     if not (directory() / "pause.tar").is_file():
         make_pause(source / "build/pause/linux/pause.c")
     keda = Path(module("github.com/kedacore/keda/v2", KEDA_VERSION)["Dir"])
@@ -96,6 +102,15 @@ def compile_programs(names: list[str], draft: Path) -> None:
     flags = f"-X k8s.io/component-base/version.gitVersion=v{VERSION}"
     for name in names:
         go_build(draft, name, f"k8s.io/kubernetes/cmd/{name}", flags)
+
+
+def compile_simulator(draft: Path) -> None:
+    name = "sigs.k8s.io/kwok"
+    text = Path(module(name, KWOK_VERSION)["GoMod"]).read_text()
+    go = re.findall(r"^go .+", text, re.MULTILINE)
+    lines = ["module programs", *go, f"require {name} v{KWOK_VERSION}"]
+    (draft / "go.mod").write_text("\n".join([*lines, ""]))
+    go_build(draft, SIMULATOR, f"{name}/cmd/kwok")
 
 
 def go_build(module_directory: Path, name: str, package: str, flags: str = "") -> None:

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 from ccpipe.bus.nats.server import server_program
 from scripts.image_archive import with_libraries, write_archive
-from scripts.kubernetes_cluster import NAMESPACE, Cluster
+from scripts.kubernetes_cluster import NAMESPACE, SIMULATED, Cluster
 from tests.cli.command import ccpipe
 from tests.conftest import program
 from tests.paths import ROOT
@@ -25,6 +25,7 @@ STORE = "http://127.0.0.1:8428"
 SECONDS = 300
 """How long anything may take on a machine that is busy."""
 BRIDGE = "deployment/bridge-victoriametrics"
+BRIDGE_PODS = "app.kubernetes.io/component=bridge-victoriametrics"
 
 
 def image_of(program: Path, directory: Path, name: str) -> Path:
@@ -143,6 +144,35 @@ class SiteOnKubernetes:
         for each in ("deployment/nats", "deployment/victoriametrics", BRIDGE,
                      "deployment/dashboard", "daemonset/publisher"):  # fmt: skip
             self.kubectl("rollout", "status", each, f"--timeout={SECONDS}s")
+
+    def add_simulated(self, names: Sequence[str]) -> None:
+        """Add nodes that kwok simulates, and wait until they are ready."""
+        key, _, value = SIMULATED.partition("=")
+        size = {"cpu": "8", "memory": "32Gi", "pods": "50"}
+        nodes = [
+            {
+                "apiVersion": "v1", "kind": "Node",
+                "metadata": {"name": name, "labels": {key: value}},
+                "status": {"allocatable": size, "capacity": size},
+            }
+            for name in names
+        ]  # fmt: skip
+        listed = {"apiVersion": "v1", "kind": "List", "items": nodes}
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(listed))
+        wanted = ("--for=condition=Ready", f"--selector={SIMULATED}", f"--timeout={SECONDS}s")
+        self.kubectl("wait", "node", *wanted)
+
+    def drain(self, node: str) -> None:
+        """Evict the bridge from a node, which takes no more pods."""
+        options = ("--ignore-daemonsets", "--delete-emptydir-data")
+        self.kubectl("drain", node, *options, f"--pod-selector={BRIDGE_PODS}")
+
+    def bridge_node(self) -> str:
+        """Return the node of the bridge's running pod; empty if there is none."""
+        path = "jsonpath={.items[*].spec.nodeName}"
+        running = "--field-selector=status.phase=Running"
+        words = ("get", "pods", f"--selector={BRIDGE_PODS}", running, "-o", path)
+        return self.kubectl(*words).strip()
 
     def publish(self, count: int, rate: int) -> "Publishing":
         """Publish numbered lines from the node, as a program on it."""

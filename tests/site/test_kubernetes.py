@@ -13,9 +13,7 @@ import pytest
 
 from ccpipe import __version__
 from scripts.kubernetes_cluster import NODE, missing, running
-from tests.site.kubernetes import BRIDGE, SECONDS, SiteOnKubernetes, archives
-
-BRIDGE_PODS = "app.kubernetes.io/component=bridge-victoriametrics"
+from tests.site.kubernetes import BRIDGE, BRIDGE_PODS, SECONDS, SiteOnKubernetes, archives
 
 pytestmark = [pytest.mark.site, pytest.mark.timeout(3600)]
 
@@ -83,13 +81,7 @@ def test_drained_node_loses_and_doubles_nothing(site: SiteOnKubernetes) -> None:
     """Its bridge is evicted, waits while there is no other node, and continues after that."""
     before = site.doubled()
     with site.publish(2000, rate=100):
-        site.kubectl(
-            "drain",
-            NODE,
-            "--ignore-daemonsets",
-            "--delete-emptydir-data",
-            f"--pod-selector={BRIDGE_PODS}",
-        )
+        site.drain(NODE)
         site.kubectl("uncordon", NODE)
         site.kubectl("rollout", "status", BRIDGE, f"--timeout={SECONDS}s")
     site.eventually(site.all_stored)
@@ -120,6 +112,41 @@ def test_publisher_with_wrong_broker_is_not_ready(site: SiteOnKubernetes) -> Non
         site.kubectl("rollout", "status", "daemonset/publisher", "--timeout=40s")
     site.kubectl("set", "env", "daemonset/publisher", "CCPIPE_BUS__SERVERS-")
     site.kubectl("rollout", "status", "daemonset/publisher", f"--timeout={SECONDS}s")
+
+
+@pytest.fixture(scope="module")
+def simulated_nodes(site: SiteOnKubernetes) -> list[str]:
+    """Add nodes whose pods kwok reports as running, for the tests from here on."""
+    names = [f"simulated{number}" for number in range(1, 21)]
+    site.add_simulated(names)
+    return names
+
+
+def test_publisher_is_scheduled_on_each_node(
+    site: SiteOnKubernetes, simulated_nodes: list[str]
+) -> None:
+    """Also on those that join later."""
+    count = str(len(simulated_nodes) + 1)
+    ready = "jsonpath={.status.numberReady}"
+    site.eventually(lambda: site.kubectl("get", "daemonset/publisher", "-o", ready) == count)
+
+
+def test_bridge_moves_between_nodes_and_loses_nothing(
+    site: SiteOnKubernetes, simulated_nodes: list[str]
+) -> None:
+    """Draining its node ends it there; another node continues with what was not acknowledged."""
+    before = site.doubled()
+    with site.publish(2000, rate=100):
+        site.kubectl("cordon", NODE)
+        site.drain(NODE)
+        site.eventually(lambda: site.bridge_node() in simulated_nodes)
+        site.kubectl("uncordon", NODE)
+        for name in simulated_nodes:  # on which no process writes
+            site.kubectl("cordon", name)
+        site.drain(site.bridge_node())
+        site.eventually(lambda: site.bridge_node() == NODE)
+    site.eventually(site.all_stored)
+    assert site.doubled() == before
 
 
 def value(page: str, name: str, default: float | None = None) -> float:

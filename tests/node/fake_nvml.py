@@ -51,6 +51,8 @@ class FakeGpu:
     is_lost: bool = False
 
 
+_POWER_FIELDS = (pynvml.NVML_FI_DEV_POWER_AVERAGE, pynvml.NVML_FI_DEV_POWER_INSTANT)
+
 FIRST, SECOND = "00000000:01:00.0", "00000000:C1:00.0"
 GIBIBYTE = 2**30
 
@@ -116,8 +118,8 @@ class Library:
         self.ended = 0
         self.samples: dict[int, tuple[int, ...]] = {}
         """Samples of GPM that are not freed."""
-        self.sets: dict[int, FakeGpu | None] = {}
-        """Sets of events that are not freed, by whose errors arrive there."""
+        self.sets: dict[int, list[FakeGpu]] = {}
+        """Sets of events that are not freed, and whose errors arrive there."""
         self.made = 0
         self.calls = 0
         """Functions called, but for those that begin and end."""
@@ -183,7 +185,14 @@ class Library:
             asked.nvmlReturn = NOT_SUPPORTED if answer is None else OK
             if isinstance(answer, Fails):
                 asked.nvmlReturn, answer = answer.code, 0
-            asked.value.ullVal = answer or 0
+            is_power = asked.fieldId in _POWER_FIELDS
+            asked.valueType = (
+                pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
+                if is_power
+                else pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
+            )
+            asked.value.ullVal = 2**64 - 1  # what the driver does not set is undefined
+            setattr(asked.value, "uiVal" if is_power else "ullVal", answer or 0)
         return OK
 
     def tell_support(self, handle: Any, support: Any) -> int:
@@ -221,23 +230,23 @@ class Library:
 
     def make_set(self, events: Any) -> int:
         self.made += 1
-        self.sets[self.made] = None
+        self.sets[self.made] = []
         return _point(events, self.made)
 
     def register(self, handle: Any, types: Any, events: Any) -> int:
         if "Xid" not in self._gpu(handle).answers:
             return NOT_SUPPORTED
-        self.sets[_number(events)] = self._gpu(handle)
+        self.sets[_number(events)].append(self._gpu(handle))
         return OK
 
     def wait(self, events: Any, data: Any, milliseconds: Any) -> int:
-        """Hand over the next error of a GPU, of which ``Xid`` is a list."""
-        gpu = self.sets[_number(events)]
-        assert gpu is not None
-        if not gpu.answers["Xid"]:
-            return TIMEOUT
-        data._obj.eventData = gpu.answers["Xid"].pop(0)
-        return OK
+        """Hand over the next error of one of the GPUs, of which ``Xid`` is a list."""
+        for gpu in self.sets[_number(events)]:
+            if gpu.answers["Xid"]:
+                data._obj.device = ctypes.cast(ctypes.c_void_p(id(gpu)), type(data._obj.device))
+                data._obj.eventData = gpu.answers["Xid"].pop(0)
+                return OK
+        return TIMEOUT
 
     def free_set(self, events: Any) -> int:
         del self.sets[_number(events)]

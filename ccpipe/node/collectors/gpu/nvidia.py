@@ -4,10 +4,12 @@ A GPU is identified by its PCI address, ``00000000:C1:00.0``, which does not cha
 GPU fails. Metric names follow cc-metric-collector, and so does the unit of memory, 2²⁰ bytes. If a
 GPU is partitioned (MIG), each instance is also reported, with ``stype=mig`` and its UUID. Values
 that a GPU does not support are omitted; a lost GPU does not affect the others. Performance state
-and ECC mode, which cc-metric-collector sends as text, are numbers. Limits, highest clocks, modes
-and error counters are read once a minute; samples in between repeat them.
-From Hopper on, GPUs and instances also report the driver's profiling counters (GPM), as means since
-the last sample.
+and ECC mode, which cc-metric-collector sends as text, are numbers.
+
+Utilization, memory, temperature, power, energy, clocks of the graphics engine and the
+multiprocessors, throttling, NVLink traffic and encoders and decoders in use are read at each
+sample. All else is read once a minute, and samples in between repeat it. From Hopper on, GPUs and
+instances also report the driver's profiling counters (GPM), as means since the last sample.
 """
 
 import functools
@@ -18,8 +20,22 @@ from typing import Any, NamedTuple
 from ccpipe.message import Message, Uint, metric
 from ccpipe.node.collectors.gpu import nvidia_gathered
 from ccpipe.node.collectors.gpu.nvidia_gathered import Gpm, XidErrors
+from ccpipe.node.collectors.gpu.nvidia_readings import (
+    PROCESSES,
+    READINGS,
+    READINGS_OF_PARTS,
+    SLOW_READINGS,
+    VIDEO,
+    Reading,
+    Values,
+    active_links,
+    nvlink_error,
+    parts,
+    power,
+    violation,
+)
 from ccpipe.node.linux import proc
-from ccpipe.node.linux.nvml import FATAL, UNSUPPORTED, Driver, Note, codes, supported
+from ccpipe.node.linux.nvml import FATAL, Driver, Note, codes, supported
 from ccpipe.node.sampling.collector import Metric, SoftErrors
 
 _row = functools.partial(Metric, types=("accelerator",))
@@ -41,13 +57,6 @@ _NVLINK_ERRORS = {
     "nv_nvlink_recovery_errors": ("RECOVERY", "link recoveries"),
 }
 _NVLINK_TRAFFIC = {"nv_nvlink_recv": ("RX", "received"), "nv_nvlink_xmit": ("TX", "sent")}
-_ECC_ERRORS = {
-    "nv_ecc_uncorrected_error": ("UNCORRECTED", "AGGREGATE"),
-    "nv_ecc_corrected_error": ("CORRECTED", "AGGREGATE"),
-    "nv_ecc_volatile_uncorrected_error": ("UNCORRECTED", "VOLATILE"),
-    "nv_ecc_volatile_corrected_error": ("CORRECTED", "VOLATILE"),
-}
-_CLOCKS = {"graphics": "GRAPHICS", "sm": "SM", "mem": "MEM", "video": "VIDEO"}
 _CLOCKED = {
     "graphics": "graphics engine",
     "sm": "multiprocessors",
@@ -123,9 +132,7 @@ METRICS = (
     *nvidia_gathered.METRICS,
 )
 
-_MBYTE = 2**20
 _KINDS = {row.name: row.kind for row in METRICS}
-_Values = Iterator[tuple[str, float]]
 _Tagged = Iterator[tuple[str, dict[str, str], float]]
 SLOW_SECONDS = 60
 """Time between two readings of what changes rarely; samples in between repeat it."""
@@ -151,21 +158,29 @@ class Nvidia:
     ) -> None:
         self._exclude = exclude
         self._release_when_idle = release_when_idle
+        # Whether a GPU is idle must then be known at each sample.
+        now, rarely = (PROCESSES, ()) if release_when_idle else ((), PROCESSES)
+        self._readings = (*READINGS, *now)
+        self._slow_readings = (*SLOW_READINGS, *rarely)
         self._gpm = Gpm()
         self._xid = XidErrors()
         self._driver = Driver(root, before_reset=self._free)
         self._energy: dict[str, tuple[float, float]] = {}  # joules and time, by GPU
+        self._known: dict[int, tuple[Any, str, str]] = {}  # handle, address and UUID, by index
         self._slow: dict[str, _Slow] = {}  # by GPU
+        self._parts: dict[str, list[tuple[Any, dict[str, str]]]] = {}
+        """Handles and tags of MIG instances, by GPU; read as rarely."""
         self.soft = SoftErrors("nvidia")
 
     def collect(self, time: int) -> Iterator[Message]:
         nvml, count = self._driver.gpus()
+        if len(self._known) > count:
+            self._known.clear()  # one was removed: the others have new indices
         is_lost, processes = False, 0.0
+        self._poll_xid(nvml)
         for index in range(count):
             try:
-                gpu = nvml.nvmlDeviceGetHandleByIndex(index)
-                address = nvml.nvmlDeviceGetPciInfo(gpu).busId
-                uuid = nvml.nvmlDeviceGetUUID(gpu)
+                gpu, address, uuid = self._find(nvml, index)
                 if any(proc.matches(name, self._exclude) for name in (address, uuid)):
                     continue
                 for name, tags, value in self._gpu(nvml, gpu, address, time):
@@ -176,12 +191,28 @@ class Nvidia:
                 self.soft.note(f"GPU {index}: {error}")
                 is_lost = is_lost or error.value in codes(nvml, FATAL)
         if is_lost:
+            self._known.clear()
             self._slow.clear()
             self._driver.renew()  # after a reset only a new handle works
         elif self._release_when_idle and not processes:
             self._driver.reset()
 
+    def _poll_xid(self, nvml: Any) -> None:
+        try:
+            self._xid.poll(nvml)
+        except nvml.NVMLError as error:
+            self.soft.note(f"Xid errors: {error}")
+
+    def _find(self, nvml: Any, index: int) -> tuple[Any, str, str]:
+        if index not in self._known:
+            gpu = nvml.nvmlDeviceGetHandleByIndex(index)
+            address = nvml.nvmlDeviceGetPciInfo(gpu).busId
+            self._known[index] = gpu, address, nvml.nvmlDeviceGetUUID(gpu)
+        return self._known[index]
+
     def _free(self, nvml: Any) -> None:
+        self._known.clear()
+        self._parts.clear()
         self._gpm.free(nvml)
         self._xid.free(nvml)
 
@@ -189,25 +220,38 @@ class Nvidia:
         def note(text: str) -> None:
             self.soft.note(f"GPU {address}: {text}")
 
-        for reading in _READINGS:
+        for reading in self._readings:
             for name, value in supported(nvml, reading, gpu, note):
                 yield name, {}, value
         slow = self._slow.get(address)
         if slow is None or not 0 <= time - slow.time < SLOW_SECONDS * 10**9:
-            links = list(_active_links(nvml, gpu, note))
-            slow = _Slow(time, links, [*_slow_values(nvml, gpu, links, note)])
+            slow = _read_slow(nvml, gpu, self._slow_readings, time, note)
             self._slow[address] = slow
+            self._parts.pop(address, None)
         yield from slow.values
+        for reading in slow.active:
+            for name, value in supported(nvml, reading, gpu, note):
+                yield name, {}, value
         yield from self._counters(nvml, gpu, address, slow.links, note)
         for source in (self._gpm.gpu, self._xid.read):
             yield from ((name, {}, value) for name, value in source(nvml, gpu, address, note))
-        found = list(parts(nvml, gpu, note))
-        for part in found:
-            for reading in _READINGS_OF_PARTS:
+        yield from self._of_parts(nvml, gpu, address, note)
+
+    def _of_parts(self, nvml: Any, gpu: Any, address: str, note: Note) -> _Tagged:
+        if address not in self._parts:
+            self._parts[address] = [
+                (part, {"stype": "mig", "stype-id": nvml.nvmlDeviceGetUUID(part)})
+                for part in parts(nvml, gpu, note)
+            ]
+        found = self._parts[address]
+        for part, tags in found:
+            for reading in READINGS_OF_PARTS:
                 for name, value in supported(nvml, reading, part, note):
-                    yield name, _part_tags(nvml, part), value
-        for part, name, value in self._gpm.instances(nvml, gpu, address, found, note):
-            yield name, _part_tags(nvml, part), value
+                    yield name, tags, value
+        tags_of = {id(part): tags for part, tags in found}
+        handles = [part for part, _ in found]
+        for part, name, value in self._gpm.instances(nvml, gpu, address, handles, note):
+            yield name, tags_of[id(part)], value
 
     def _counters(
         self, nvml: Any, gpu: Any, address: str, links: Sequence[int], note: Note
@@ -217,12 +261,18 @@ class Nvidia:
         energy = answers.get((nvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, 0))
         for name, value in supported(nvml, self._energy_of(address, energy), gpu, note):
             yield name, {}, value
+        milliwatts = [answers[field, 0] for field in _power_fields(nvml) if (field, 0) in answers]
+        if milliwatts:
+            yield "nv_power_usage", {}, milliwatts[0] / 1000
+        else:
+            for name, value in supported(nvml, power, gpu, note):
+                yield name, {}, value
         for name, (policy, _) in _VIOLATIONS.items():
             nanoseconds = answers.get((getattr(nvml, f"NVML_FI_DEV_PERF_POLICY_{policy}"), 0))
             if nanoseconds is not None:
                 yield name, {}, nanoseconds / 1e9
             else:
-                for _, value in supported(nvml, _violation(name, policy), gpu, note):
+                for _, value in supported(nvml, violation(name, policy), gpu, note):
                     yield name, {}, value
         for link in links:
             tags = {"stype": "nvlink", "stype-id": str(link)}
@@ -231,8 +281,8 @@ class Nvidia:
                 if (field, link) in answers:
                     yield name, tags, answers[field, link] * 1024
 
-    def _energy_of(self, address: str, known: int | None) -> Callable[[Any, Any], _Values]:
-        def energy(nvml: Any, gpu: Any) -> _Values:
+    def _energy_of(self, address: str, known: int | None) -> Callable[[Any, Any], Values]:
+        def energy(nvml: Any, gpu: Any) -> Values:
             millijoules = known
             if millijoules is None:
                 millijoules = nvml.nvmlDeviceGetTotalEnergyConsumption(gpu)
@@ -247,27 +297,39 @@ class Nvidia:
         return energy
 
 
-def _part_tags(nvml: Any, part: Any) -> dict[str, str]:
-    return {"stype": "mig", "stype-id": nvml.nvmlDeviceGetUUID(part)}
-
-
 class _Slow(NamedTuple):
-    """Values of a GPU that change rarely and take long to read."""
+    """What is read once a minute of a GPU."""
 
     time: int  # the slot of the reading
     links: list[int]
     values: list[tuple[str, dict[str, str], float]]
+    active: list[Reading]  # readings of video engines in use
 
 
-def _slow_values(nvml: Any, gpu: Any, links: Sequence[int], note: Note) -> _Tagged:
-    for reading in _SLOW_READINGS:
+def _read_slow(nvml: Any, gpu: Any, readings: Sequence[Reading], time: int, note: Note) -> _Slow:
+    links = list(active_links(nvml, gpu, note))
+    slow = _Slow(time, links, [*_slow_values(nvml, gpu, readings, links, note)], [])
+    for reading in VIDEO:
+        found = list(supported(nvml, reading, gpu, note))
+        if any(value for _, value in found):
+            slow.active.append(reading)
+        else:
+            slow.values.extend((name, {}, value) for name, value in found)
+    return slow
+
+
+def _slow_values(
+    nvml: Any, gpu: Any, readings: Sequence[Reading], links: Sequence[int], note: Note
+) -> _Tagged:
+    for reading in readings:
         for name, value in supported(nvml, reading, gpu, note):
             yield name, {}, value
     counted: dict[str, list[float]] = {name: [] for name in _NVLINK_ERRORS}
     for link in links:
         tags = {"stype": "nvlink", "stype-id": str(link)}
-        for of_link in map(_nvlink_error, _NVLINK_ERRORS):
-            for name, value in supported(nvml, functools.partial(of_link, link), gpu, note):
+        for error, (counter, _) in _NVLINK_ERRORS.items():
+            of_link = functools.partial(nvlink_error(error, counter), link)
+            for name, value in supported(nvml, of_link, gpu, note):
                 counted[name].append(value)
                 yield name, tags, value
     for name, values in counted.items():
@@ -278,6 +340,7 @@ def _slow_values(nvml: Any, gpu: Any, links: Sequence[int], note: Note) -> _Tagg
 def _fields(links: Sequence[int], nvml: Any, gpu: Any) -> Iterator[tuple[tuple[int, int], int]]:
     """Yield the values of many fields from one call, by field and link."""
     wanted = [(nvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, 0)]
+    wanted += [(field, 0) for field in _power_fields(nvml)]
     wanted += [
         (getattr(nvml, f"NVML_FI_DEV_PERF_POLICY_{policy}"), 0)
         for policy, _ in _VIOLATIONS.values()
@@ -291,181 +354,21 @@ def _fields(links: Sequence[int], nvml: Any, gpu: Any) -> Iterator[tuple[tuple[i
         wanted, nvml.nvmlDeviceGetFieldValues(gpu, wanted), strict=True
     ):
         if found.nvmlReturn == nvml.NVML_SUCCESS:
-            yield (field, scope), found.value.ullVal
+            is_short = found.valueType == nvml.NVML_VALUE_TYPE_UNSIGNED_INT
+            yield (field, scope), found.value.uiVal if is_short else found.value.ullVal
+
+
+def _power_fields(nvml: Any) -> list[int]:
+    """Return the fields of what ``nvmlDeviceGetPowerUsage`` returns, the preferred one first.
+
+    It is the mean of a second where a GPU has that, from Ampere on except GA100, else the power at
+    that time. An older nvidia-ml-py has neither field.
+    """
+    found = (getattr(nvml, f"NVML_FI_DEV_POWER_{kind}", None) for kind in ("AVERAGE", "INSTANT"))
+    return [field for field in found if field is not None]
 
 
 def _as_declared(name: str, value: float) -> float:
     if _KINDS[name] is float:
         return float(value)
     return int(value) if value < 2**63 else Uint(value)
-
-
-def _utilisation(nvml: Any, gpu: Any) -> _Values:
-    rates = nvml.nvmlDeviceGetUtilizationRates(gpu)
-    yield "nv_util", rates.gpu
-    yield "nv_mem_util", rates.memory
-
-
-def _encoder(nvml: Any, gpu: Any) -> _Values:
-    yield "nv_encoder_util", nvml.nvmlDeviceGetEncoderUtilization(gpu)[0]
-
-
-def _decoder(nvml: Any, gpu: Any) -> _Values:
-    yield "nv_decoder_util", nvml.nvmlDeviceGetDecoderUtilization(gpu)[0]
-
-
-def _memory(nvml: Any, gpu: Any) -> _Values:
-    try:
-        # Version 2 counts the driver's own memory as reserved, not as used.
-        memory = nvml.nvmlDeviceGetMemoryInfo(gpu, version=nvml.nvmlMemory_v2)
-        yield "nv_fb_mem_reserved", memory.reserved / _MBYTE
-    except nvml.NVMLError as error:
-        if error.value in codes(nvml, FATAL):
-            raise
-        memory = nvml.nvmlDeviceGetMemoryInfo(gpu)
-    yield "nv_fb_mem_total", memory.total / _MBYTE
-    yield "nv_fb_mem_used", memory.used / _MBYTE
-
-
-def _bar1(nvml: Any, gpu: Any) -> _Values:
-    memory = nvml.nvmlDeviceGetBAR1MemoryInfo(gpu)
-    yield "nv_bar1_mem_total", memory.bar1Total / _MBYTE
-    yield "nv_bar1_mem_used", memory.bar1Used / _MBYTE
-
-
-def _temperature(nvml: Any, gpu: Any) -> _Values:
-    yield "nv_temp", nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)
-
-
-def _fan(nvml: Any, gpu: Any) -> _Values:
-    yield "nv_fan", nvml.nvmlDeviceGetFanSpeed(gpu)
-
-
-def _power(nvml: Any, gpu: Any) -> _Values:
-    yield "nv_power_usage", nvml.nvmlDeviceGetPowerUsage(gpu) / 1000
-
-
-def _power_limit(nvml: Any, gpu: Any) -> _Values:
-    yield "nv_power_max_limit", nvml.nvmlDeviceGetPowerManagementLimit(gpu) / 1000
-
-
-def _clock(name: str, domain: str, which: str) -> Callable[[Any, Any], _Values]:
-    def clock(nvml: Any, gpu: Any) -> _Values:
-        read = nvml.nvmlDeviceGetMaxClockInfo if which else nvml.nvmlDeviceGetClockInfo
-        yield f"nv_{which}{name}_clock", read(gpu, getattr(nvml, f"NVML_CLOCK_{domain}"))
-
-    return clock
-
-
-def _perf_state(nvml: Any, gpu: Any) -> _Values:
-    state = nvml.nvmlDeviceGetPerformanceState(gpu)
-    if state != nvml.NVML_PSTATE_UNKNOWN:
-        yield "nv_perf_state", state
-
-
-def _ecc_mode(nvml: Any, gpu: Any) -> _Values:
-    yield "nv_ecc_mode", nvml.nvmlDeviceGetEccMode(gpu)[0]
-
-
-def _ecc_errors(name: str, kind: str, counter: str) -> Callable[[Any, Any], _Values]:
-    def ecc_errors(nvml: Any, gpu: Any) -> _Values:
-        which = getattr(nvml, f"NVML_MEMORY_ERROR_TYPE_{kind}")
-        yield (
-            name,
-            nvml.nvmlDeviceGetTotalEccErrors(gpu, which, getattr(nvml, f"NVML_{counter}_ECC")),
-        )
-
-    return ecc_errors
-
-
-def _throttle_reasons(nvml: Any, gpu: Any) -> _Values:
-    yield "nv_throttle_reasons", nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)
-
-
-def _remapped_rows(nvml: Any, gpu: Any) -> _Values:
-    for name, value in zip(
-        ("corrected", "uncorrected", "pending", "failure"),
-        nvml.nvmlDeviceGetRemappedRows(gpu),
-        strict=True,
-    ):
-        yield f"nv_remapped_rows_{name}", value
-
-
-def _compute_processes(nvml: Any, gpu: Any) -> _Values:
-    yield "nv_compute_processes", len(nvml.nvmlDeviceGetComputeRunningProcesses(gpu))
-
-
-def _graphics_processes(nvml: Any, gpu: Any) -> _Values:
-    yield "nv_graphics_processes", len(nvml.nvmlDeviceGetGraphicsRunningProcesses(gpu))
-
-
-def _mps_processes(nvml: Any, gpu: Any) -> _Values:
-    yield "nv_mps_compute_processes", len(nvml.nvmlDeviceGetMPSComputeRunningProcesses(gpu))
-
-
-def _violation(name: str, policy: str) -> Callable[[Any, Any], _Values]:
-    def violation(nvml: Any, gpu: Any) -> _Values:
-        status = nvml.nvmlDeviceGetViolationStatus(gpu, getattr(nvml, f"NVML_PERF_POLICY_{policy}"))
-        yield name, status.violationTime / 1e9
-
-    return violation
-
-
-def _nvlink_error(name: str) -> Callable[[int, Any, Any], _Values]:
-    counter, _ = _NVLINK_ERRORS[name]
-
-    def errors(link: int, nvml: Any, gpu: Any) -> _Values:
-        which = getattr(nvml, f"NVML_NVLINK_ERROR_DL_{counter}")
-        yield name, nvml.nvmlDeviceGetNvLinkErrorCounter(gpu, link, which)
-
-    errors.__name__ = name
-    return errors
-
-
-def _active_links(nvml: Any, gpu: Any, note: Note) -> Iterator[int]:
-    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
-        try:
-            if nvml.nvmlDeviceGetNvLinkState(gpu, link):
-                yield link
-        except nvml.NVMLError as error:
-            if error.value in codes(nvml, FATAL):
-                raise
-            if error.value in codes(nvml, UNSUPPORTED):
-                return  # the GPU has no such link, nor any after it
-            note(f"link {link}: {error}")
-
-
-def parts(nvml: Any, gpu: Any, note: Note = lambda _: None) -> Iterator[Any]:
-    def count(nvml: Any, gpu: Any) -> _Values:
-        current, _ = nvml.nvmlDeviceGetMigMode(gpu)
-        yield "", nvml.nvmlDeviceGetMaxMigDeviceCount(gpu) if current else 0
-
-    def part(index: int, nvml: Any, gpu: Any) -> Iterator[tuple[str, Any]]:
-        yield "", nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index)
-
-    for _, number in supported(nvml, count, gpu, note):
-        for index in range(int(number)):
-            for _, found in supported(nvml, functools.partial(part, index), gpu, note):
-                yield found
-
-
-_READINGS = (
-    _utilisation, _encoder, _decoder, _memory, _bar1, _temperature, _fan, _power,
-    *(_clock(name, domain, "") for name, domain in _CLOCKS.items()),
-    _perf_state, _throttle_reasons, _compute_processes, _graphics_processes, _mps_processes,
-)  # fmt: skip
-_SLOW_READINGS = (
-    _power_limit, *(_clock(name, domain, "max_") for name, domain in _CLOCKS.items()),
-    _ecc_mode, *(_ecc_errors(name, *which) for name, which in _ECC_ERRORS.items()),
-    _remapped_rows,
-)  # fmt: skip
-_READINGS_OF_PARTS = (_memory, _bar1, _compute_processes)
-
-STATE = (
-    _utilisation, _memory, _temperature, _fan, _power, _power_limit, _perf_state,
-    _clock("sm", "SM", ""), _clock("mem", "MEM", ""),
-)  # fmt: skip
-"""Readings of a GPU's state, for ``supported``, by the metrics' names."""
-
-LIMITS = (_memory, _power_limit, _clock("sm", "SM", "max_"), _clock("mem", "MEM", "max_"))
-"""Readings of a GPU's limits, likewise."""

@@ -8,6 +8,7 @@ in use.
 Sources: NVML API reference, *GPM Functions*, *Event Handling Methods*; *XID Errors*.
 """
 
+import ctypes
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -46,13 +47,15 @@ class Gpm:
 
     def __init__(self) -> None:
         self._samples: dict[Key, Any] = {}
+        self._unused: list[Any] = []  # samples to be overwritten, of whatever GPU
         self._has_gpm: dict[str, bool] = {}
 
     def free(self, nvml: Any) -> None:
         """Free all samples, as the library must before it is shut down."""
-        for sample in self._samples.values():
+        for sample in (*self._samples.values(), *self._unused):
             nvml.nvmlGpmSampleFree(sample)
         self._samples.clear()
+        self._unused.clear()
         self._has_gpm.clear()
 
     def gpu(self, nvml: Any, gpu: Any, address: str, note: Note) -> Iterator[tuple[str, float]]:
@@ -82,14 +85,14 @@ class Gpm:
     def _means(self, nvml: Any, gpu: Any, key: Key, note: Note) -> Iterator[tuple[str, float]]:
         def take(nvml: Any, gpu: Any) -> Iterator[tuple[str, float]]:
             _, instance = key
-            sample = nvml.nvmlGpmSampleAlloc()
+            sample = self._unused.pop() if self._unused else nvml.nvmlGpmSampleAlloc()
             try:
                 if instance is None:
                     nvml.nvmlGpmSampleGet(gpu, sample)
                 else:
                     nvml.nvmlGpmMigSampleGet(gpu, instance, sample)
             except nvml.NVMLError:
-                nvml.nvmlGpmSampleFree(sample)
+                self._unused.append(sample)
                 raise
             before = self._samples.pop(key, None)
             self._samples[key] = sample
@@ -97,7 +100,7 @@ class Gpm:
                 try:
                     yield from _between(nvml, before, sample, is_part=instance is not None)
                 finally:
-                    nvml.nvmlGpmSampleFree(before)
+                    self._unused.append(before)
 
         return supported(nvml, take, gpu, note)
 
@@ -127,51 +130,57 @@ def _between(nvml: Any, before: Any, now: Any, *, is_part: bool) -> Iterator[tup
 
 
 class XidErrors:
-    """The errors of each GPU so far."""
+    """The errors of each GPU so far, which one set of events receives."""
 
     def __init__(self) -> None:
-        self._sets: dict[str, Any] = {}  # None if the GPU reports no errors
-        self._known: dict[str, tuple[int, int]] = {}  # how many, and the last one
+        self._events: Any = None
+        self._addresses: dict[int, str | None] = {}  # by handle; None if it reports no errors
+        self._known: dict[str, tuple[int, int]] = {}  # how many, and the last one, by address
 
     def free(self, nvml: Any) -> None:
         """Stop waiting for errors, as must be done before the library is shut down."""
-        for events in filter(None, self._sets.values()):
+        self._addresses.clear()
+        events, self._events = self._events, None
+        if events is not None:
             nvml.nvmlEventSetFree(events)
-        self._sets.clear()
+
+    def poll(self, nvml: Any) -> None:
+        """Count the errors of all GPUs since the last call; raises NVMLError."""
+        if self._events is not None:
+            for gpu, number in _events(nvml, self._events):
+                address = self._addresses.get(_pointer(gpu))
+                if address is not None:
+                    self._known[address] = self._known.get(address, (0, 0))[0] + 1, number
 
     def read(self, nvml: Any, gpu: Any, address: str, note: Note) -> Iterator[tuple[str, float]]:
         def xid(nvml: Any, gpu: Any) -> Iterator[tuple[str, float]]:
-            if address not in self._sets:
-                self._sets[address] = None  # not tried again if it fails
-                self._sets[address] = _registered(nvml, gpu)
-            if self._sets[address] is None:
-                return
-            count, last = self._known.get(address, (0, 0))
-            for number in _events(nvml, self._sets[address]):
-                count, last = count + 1, number
-                self._known[address] = count, last
-            yield "nv_xid_errors", count
-            if count:
-                yield "nv_last_xid", last
+            pointer = _pointer(gpu)
+            if pointer not in self._addresses:
+                self._addresses[pointer] = None  # not tried again if it fails
+                if self._events is None:
+                    self._events = nvml.nvmlEventSetCreate()
+                nvml.nvmlDeviceRegisterEvents(gpu, nvml.nvmlEventTypeXidCriticalError, self._events)
+                self._addresses[pointer] = address
+            if self._addresses[pointer] is not None:
+                count, last = self._known.get(address, (0, 0))
+                yield "nv_xid_errors", count
+                if count:
+                    yield "nv_last_xid", last
 
         return supported(nvml, xid, gpu, note)
 
 
-def _registered(nvml: Any, gpu: Any) -> Any:
-    events = nvml.nvmlEventSetCreate()
-    try:
-        nvml.nvmlDeviceRegisterEvents(gpu, nvml.nvmlEventTypeXidCriticalError, events)
-    except nvml.NVMLError:
-        nvml.nvmlEventSetFree(events)
-        raise
-    return events
+def _pointer(gpu: Any) -> int:
+    """Return the address in a handle: two handles of a GPU are not the same object."""
+    return ctypes.cast(gpu, ctypes.c_void_p).value or 0
 
 
-def _events(nvml: Any, events: Any) -> Iterator[int]:
+def _events(nvml: Any, events: Any) -> Iterator[tuple[Any, int]]:
     for _ in range(_MAX_EVENTS):
         try:
-            yield int(nvml.nvmlEventSetWait_v2(events, 0).eventData)
+            event = nvml.nvmlEventSetWait_v2(events, 0)
         except nvml.NVMLError as error:
             if error.value != nvml.NVML_ERROR_TIMEOUT:
                 raise
             return  # no more
+        yield event.device, int(event.eventData)

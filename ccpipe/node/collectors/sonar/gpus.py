@@ -16,7 +16,7 @@ from typing import Any
 
 from ccpipe.formats.sonar import UNSET, ExtendedUint, SampleGpu, SampleProcessGpu, SysinfoGpuCard
 from ccpipe.node.collectors.gpu.amd_gpu import directories, load, sensors
-from ccpipe.node.collectors.gpu.nvidia import LIMITS, STATE, parts
+from ccpipe.node.collectors.gpu.nvidia_readings import LIMITS, STATE, parts
 from ccpipe.node.collectors.sonar.envelope import Errors, readable
 from ccpipe.node.linux import proc
 from ccpipe.node.linux.nvml import Driver, supported

@@ -167,29 +167,103 @@ def test_nvidia_reinitialises_driver_for_lost_gpu(
     assert len(caplog.records) == collector.soft.count == 1
 
 
-def test_nvidia_reads_eight_gpus_with_few_calls(load: Load, tmp_path: Path) -> None:
-    """One for all counters that are fields; values that change rarely are read once a minute."""
-    fields = {
-        ("Field", getattr(pynvml, f"NVML_FI_DEV_PERF_POLICY_{policy}"), 0): 2_500_000_000
-        for policy in ("POWER", "THERMAL", "SYNC_BOOST", "BOARD_LIMIT", "LOW_UTILIZATION",
-                       "RELIABILITY", "TOTAL_APP_CLOCKS", "TOTAL_BASE_CLOCKS")
-    } | {("Field", pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, 0): 1_000_000}  # fmt: skip
-    cards = [full_gpu(f"00000000:0{number}:00.0") for number in range(8)]
+FIELDS: dict[Any, Any] = {
+    ("Field", getattr(pynvml, f"NVML_FI_DEV_PERF_POLICY_{policy}"), 0): 2_500_000_000
+    for policy in ("POWER", "THERMAL", "SYNC_BOOST", "BOARD_LIMIT", "LOW_UTILIZATION",
+                   "RELIABILITY", "TOTAL_APP_CLOCKS", "TOTAL_BASE_CLOCKS")
+} | {
+    ("Field", pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, 0): 1_000_000,
+    ("Field", pynvml.NVML_FI_DEV_POWER_AVERAGE, 0): 300_600,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("gpm", "limit"), [(0, 60), (1, 76)])
+def test_nvidia_reads_eight_gpus_with_few_calls(
+    load: Load, tmp_path: Path, gpm: int, limit: int
+) -> None:
+    """One for all counters that are fields; values that change rarely are read once a minute.
+
+    From Hopper on, two more for each GPU return the means of the driver's counters.
+    """
+    cards = [full_gpu(f"00000000:0{number}:00.0", Xid=[], Gpm=gpm) for number in range(8)]
     for card in cards:
-        card.answers.update(fields)
+        card.answers.update(FIELDS)
         card.answers.update({("GetNvLinkState", link): 1 for link in range(18)})
+        card.answers.update({("Gpm", metric): 50.0 for metric in range(20)})
         card.answers["GetNvLinkErrorCounter"] = 0
+        card.answers["GetEncoderUtilization"] = card.answers["GetDecoderUtilization"] = (0, 1000)
     library = load(*cards)
     collector = Nvidia(root=str(tmp_path))
-    first = reported(collector.collect(0))
+    for slot in range(2):
+        first = reported(collector.collect(slot))
     library.calls = 0
     second = reported(collector.collect(10 * 10**9))
-    assert library.calls <= 8 * 30
-    assert first.keys() <= second.keys()
+    assert library.calls <= limit
+    assert first.keys() == second.keys()
+    changed = {name for (name, place), value in second.items() if first[name, place] != value}
+    assert changed <= {"nv_energy", "nv_average_power"}
     assert second["nv_violation_power", cards[7].address] == 2.5
     library.calls = 0
     list(collector.collect(61 * 10**9))
     assert library.calls > 8 * 100
+
+
+def test_nvidia_reads_what_varies_at_each_sample(load: Load, tmp_path: Path) -> None:
+    """All else once a minute, but for video encoders and decoders that were in use."""
+    card = full_gpu(GetDecoderUtilization=(0, 1000))
+    load(card)
+    collector = Nvidia(root=str(tmp_path))
+    list(collector.collect(0))
+    before = of(reported(collector.collect(10**9)), FIRST)
+    card.answers.update(
+        GetUtilizationRates={"gpu": 1, "memory": 2},
+        GetEncoderUtilization=(3, 1000),
+        GetDecoderUtilization=(4, 1000),
+        GetMemoryInfo_v2={"total": 0, "used": 0, "reserved": 0, "free": 0},
+        GetTemperature=46,
+        GetFanSpeed=31,
+        GetPowerUsage=1,
+        GetPerformanceState=1,
+        GetCurrentClocksThrottleReasons=0,
+        GetViolationStatus={"referenceTime": 1, "violationTime": 0},
+        GetPowerManagementLimit=1,
+        GetBAR1MemoryInfo={"bar1Total": 0, "bar1Used": 0, "bar1Free": 0},
+        GetComputeRunningProcesses_v3=[],
+    )
+    card.answers.update({("GetClockInfo", domain): 1 for domain in range(4)})
+    now = of(reported(collector.collect(20 * 10**9)), FIRST)
+    later = of(reported(collector.collect(61 * 10**9)), FIRST)
+    assert {name for name in before if now[name] != before[name]} - {"nv_energy"} == {
+        "nv_util", "nv_mem_util", "nv_encoder_util", "nv_temp", "nv_power_usage",
+        "nv_fb_mem_total", "nv_fb_mem_used", "nv_fb_mem_reserved", "nv_graphics_clock",
+        "nv_sm_clock", "nv_throttle_reasons",
+        *(name for name in before if name.startswith("nv_violation_")),
+    }  # fmt: skip
+    assert {name for name in now if later[name] != now[name]} - {"nv_energy"} == {
+        "nv_decoder_util", "nv_fan", "nv_perf_state", "nv_power_max_limit", "nv_mem_clock",
+        "nv_video_clock", "nv_bar1_mem_total", "nv_bar1_mem_used", "nv_compute_processes",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "watts"),
+    [
+        ({"AVERAGE": 250_500, "INSTANT": 260_000}, 250.5),
+        ({"INSTANT": 260_000}, 260),
+        ({"AVERAGE": Fails(UNKNOWN)}, 300.6),
+        ({}, 300.6),
+    ],
+)
+def test_nvidia_reads_power_by_call_if_it_is_no_field(
+    load: Load, tmp_path: Path, fields: dict[str, Any], watts: float
+) -> None:
+    """As for each value: the status of a field is its own."""
+    card = full_gpu()
+    for kind, answer in fields.items():
+        card.answers["Field", getattr(pynvml, f"NVML_FI_DEV_POWER_{kind}"), 0] = answer
+    load(card)
+    values = of(reported(Nvidia(root=str(tmp_path)).collect(0)), FIRST)
+    assert values["nv_power_usage"] == watts
 
 
 def test_nvidia_releases_idle_gpus_with_option(load: Load, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def hopper(**changes: Any) -> FakeGpu:
 
 
 def test_gpm_reports_means_from_second_sample_on(load: Load, tmp_path: Path) -> None:
-    """Only supported ones; samples are freed, and an older GPU takes none."""
+    """Only supported ones; samples are reused, and an older GPU takes none."""
     library = load(hopper(), full_gpu("00000000:C1:00.0"))
     collector = Nvidia(root=str(tmp_path))
     first = of(reported(collector.collect(0)), FIRST)
@@ -45,7 +45,7 @@ def test_gpm_reports_means_from_second_sample_on(load: Load, tmp_path: Path) -> 
         assert told == {"nv_sm_util": 61.5, "nv_tensor_util": 12.25}
         assert not NAMES & of(values, "00000000:C1:00.0").keys()
         assert of(values, FIRST)["nv_util"] == 97
-        assert len(library.samples) == 1
+        assert len(library.samples) == 2
 
 
 def test_gpm_reports_means_of_mig_instances(load: Load, tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_gpm_reports_means_of_mig_instances(load: Load, tmp_path: Path) -> None:
     values = reported(collector.collect(1))
     assert of(values, f"{FIRST}/MIG-a") == {"nv_util": 40.0, "nv_sm_util": 30.0}
     assert of(values, f"{FIRST}/MIG-b") == of(values, f"{FIRST}/MIG-c") == {}
-    assert len(library.samples) == 2
+    assert len(library.samples) == 3  # of the GPU, of the instance, and one to be overwritten
 
 
 def test_gpm_frees_samples_before_library_shuts_down(load: Load, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_gpm_omits_only_failed_sample(
     collector = Nvidia(root=str(tmp_path))
     for slot in range(2):
         assert of(reported(collector.collect(slot)), FIRST)["nv_util"] == 97
-    assert library.samples == {}
+    assert len(library.samples) == 1
     assert collector.soft.count == 2
     assert len(caplog.records) == 1
 
@@ -93,8 +93,8 @@ XID = {"nv_xid_errors", "nv_last_xid"}
 
 def test_xid_errors_are_counted_with_last_number(load: Load, tmp_path: Path) -> None:
     """Also those before the library was reinitialised; a GPU without support reports none."""
-    card = full_gpu(Xid=[])
-    library = load(card, full_gpu(SECOND))
+    card, other = full_gpu(Xid=[]), full_gpu("00000000:E1:00.0", Xid=[13])
+    library = load(card, full_gpu(SECOND), other)
     collector = Nvidia(root=str(tmp_path))
     told = []
     for slot, arrived in enumerate(([], [48], [63, 94], [])):
@@ -102,6 +102,7 @@ def test_xid_errors_are_counted_with_last_number(load: Load, tmp_path: Path) -> 
         values = reported(collector.collect(slot))
         told.append({name: of(values, FIRST)[name] for name in XID & of(values, FIRST).keys()})
         assert not XID & of(values, SECOND).keys()
+        assert of(values, other.address)["nv_xid_errors"] == (slot > 0)
         assert len(library.sets) == 1
         if slot == 2:
             collector._driver.reset()

@@ -59,38 +59,6 @@ class ProcessScan(NamedTuple):
     at: float  # when it began, by the monotonic clock
 
 
-class ProcessTable:
-    """The processes of the node, walked once a slot; thread-safe."""
-
-    def __init__(self, *, root: str = "/") -> None:
-        self._path = os.path.join(root, "proc")  # noqa: PTH118 - hundreds of paths cost too much
-        self._lock = threading.Lock()
-        self._slot: int | None = None
-        self._last = ProcessScan([], [], 0.0)
-
-    def at(self, time: int) -> ProcessScan:
-        """Return the processes at the slot `time`; the lists must not be changed."""
-        with self._lock:
-            if time != self._slot:
-                self._last = self._walk()
-                self._slot = time
-            return self._last
-
-    def _walk(self) -> ProcessScan:
-        walk = ProcessScan([], [], monotonic())
-        for name in os.listdir(self._path):  # noqa: PTH208 - as above
-            if name.isdecimal():
-                place = f"{self._path}/{name}/stat"
-                text = read(place)
-                if not text:
-                    continue  # it ended meanwhile
-                try:
-                    walk.processes.append(parse_process(text))
-                except (ValueError, IndexError):
-                    walk.errors.append(DataError(f"{place}: {text!r:.60} is not a process"))
-        return walk
-
-
 def find_process(pid: int, root: str = "/") -> Process | None:
     text = read(os.path.join(root, f"proc/{pid}/stat"))  # noqa: PTH118 - as above
     try:
@@ -215,9 +183,9 @@ class OpenProcess:
 class OpenProcesses:
     """Repeated walks over the processes of the node. Not to be used by several threads at a time.
 
-    Files stay open between walks, and unchanged lines are not parsed again: that costs about half
-    as much as `ProcessTable`. An open file is tied to its process: once that has ended it cannot
-    be read, even if the pid is reused. `limit` files may stay open; otherwise as many as leave the
+    Files stay open between walks, and unchanged lines are not parsed again: that costs less than
+    half as much. An open file is tied to its process: once that has ended it cannot be read, even
+    if the pid is reused. `limit` files may stay open; otherwise as many as leave the
     process some to work with.
     """
 
@@ -227,6 +195,8 @@ class OpenProcesses:
         self._limit = max(0, soft - _SPARE) if limit is None else limit
         self._open = 0
         self._known: dict[str, OpenProcess] = {}
+        self.errors: list[DataError] = []
+        """Invalid lines of the last walk."""
 
     def __enter__(self) -> Self:
         return self
@@ -239,9 +209,9 @@ class OpenProcesses:
         self._open = 0
 
     def walk(self) -> dict[int, OpenProcess]:
-        """Return the processes by pid; invalid lines are skipped."""
+        """Return the processes by pid; invalid lines are skipped and in `errors`."""
         known, now = self._known, {}
-        found: dict[int, OpenProcess] = {}
+        self.errors = []
         pread = os.pread
         for name in os.listdir(self._path):  # noqa: PTH208 - as above
             one = known.get(name)
@@ -258,12 +228,11 @@ class OpenProcesses:
                 if one is None:
                     continue
             now[name] = one
-            found[one.process.pid] = one
         self._known = now
         self._open = sum(
             (one.stat_file != _CLOSED) + (one.io_file != _CLOSED) for one in now.values()
         )
-        return found
+        return {one.process.pid: one for one in now.values()}
 
     def _renew(self, name: str, one: OpenProcess | None, text: bytes) -> OpenProcess | None:
         """Return a process that is new, or whose line changed; None if it has ended."""
@@ -285,6 +254,8 @@ class OpenProcesses:
         except (ValueError, IndexError):
             if stat != _CLOSED:
                 os.close(stat)
+            if text:  # else it ended meanwhile
+                self.errors.append(DataError(f"{path}: {text!r:.60} is not a process"))
             return None
         if one is None or process.start != one.process.start:
             return OpenProcess(process, text, stat)
@@ -308,3 +279,24 @@ class OpenProcesses:
         if text != one.io_text:
             one.io_text, one.transferred = text, parse_transferred(text)
         return one.transferred
+
+
+class ProcessTable:
+    """The processes of the node, walked once a slot; thread-safe."""
+
+    def __init__(self, *, root: str = "/") -> None:
+        # The files of a captured tree do not end with a process: they are opened for each walk.
+        self._processes = OpenProcesses(root=root, limit=None if root == "/" else 0)
+        self._lock = threading.Lock()
+        self._slot: int | None = None
+        self._last = ProcessScan([], [], 0.0)
+
+    def at(self, time: int) -> ProcessScan:
+        """Return the processes at the slot `time`; the lists must not be changed."""
+        with self._lock:
+            if time != self._slot:
+                at, walk = monotonic(), self._processes.walk()
+                processes = [one.process for one in walk.values()]
+                self._last = ProcessScan(processes, self._processes.errors, at)
+                self._slot = time
+            return self._last

@@ -69,6 +69,25 @@ def test_process_table_shares_walk_between_threads() -> None:
     assert all(walk is walks[0] for walk in walks)
 
 
+def test_process_table_opens_file_of_process_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another walk takes one system call for each process, and parses what has changed."""
+    table = ProcessTable()
+    first = {process.pid: process for process in table.at(1).processes}
+    opened: list[str] = []
+    open_file = os.open
+
+    def counted(path: str, flags: int) -> int:
+        opened.append(path)
+        return open_file(path, flags)
+
+    monkeypatch.setattr(os, "open", counted)
+    second = {process.pid: process for process in table.at(2).processes}
+    pids = {int(path.split("/")[2]) for path in opened if path.startswith("/proc/")}
+    assert not pids & first.keys() & second.keys()
+    shared = first.keys() & second.keys()
+    assert sum(first[pid] is second[pid] for pid in shared) > len(shared) / 2
+
+
 def test_process_table_skips_bad_line_only(tmp_path: Path) -> None:
     good = "8 (b) S 1 8 8 0 -1 4194560 8548 0 0 0 55 6 0 0 20 0 1 0 14 30408704 6308 1"
     unpack(f"@ first\n## /proc/7/stat\n7 (a) R 1\n## /proc/8/stat\n{good}\n@ second\n", tmp_path)

@@ -86,6 +86,7 @@ class Telemetry:
         self.read = self._counter("read_records", "records read from the source")
         self.written = self._counter("written_records", "records stored by the sink")
         self.batches = self._counter("written_batches", "writes accepted by the sink")
+        self.write_seconds = self._counter("write_seconds", "time that these writes took")
         self.retries = self._counter("retries", "writes that failed and were retried")
         self.dead = self._counter("dead_letters", "lines and records that were rejected")
         self.missed = self._counter("missed_slots", "times at which a source could not sample")
@@ -211,9 +212,10 @@ class Telemetry:
         now = time.monotonic()
         return [part for part, due in list(self._due.items()) if due < now]
 
-    def wrote(self, part: object, records: int) -> None:
+    def wrote(self, part: object, records: int, seconds: float) -> None:
         self.count(self.written, part, records)
         self.count(self.batches, part)
+        self.count(self.write_seconds, part, seconds)
         self.last_write.set(time.time())
         self.ready = True
 

@@ -64,14 +64,15 @@ def test_counters_are_kept_by_part(telemetry: Telemetry) -> None:
 
 
 def test_metrics_page_shows_counters(telemetry: Telemetry, server: TelemetryServer) -> None:
-    telemetry.wrote(Nats(), 500)
+    telemetry.wrote(Nats(), 500, 0.5)
     telemetry.queued_bytes.set(1234)
     page = samples(get(server.port, "/metrics")[1])
     assert page["ccpipe_written_records_total", "Nats"] == 500
     assert page["ccpipe_written_batches_total", "Nats"] == 1
+    assert page["ccpipe_write_seconds_total", "Nats"] == 0.5
     assert page["ccpipe_queued_bytes", ""] == 1234
     assert page["ccpipe_last_write_timestamp_seconds", ""] > 1.7e9
-    telemetry.wrote(Nats(), 1)
+    telemetry.wrote(Nats(), 1, 0.5)
     page = samples(get(server.port, "/metrics")[1])
     assert page["ccpipe_written_records_total", "Nats"] == 501
 
@@ -85,7 +86,7 @@ def test_ready_fails_while_writes_fail_and_health_does_not(
         return get(server.port, "/health")[0], get(server.port, "/ready")[0]
 
     assert pages() == (200, 503)
-    telemetry.wrote(Nats(), 1)
+    telemetry.wrote(Nats(), 1, 0.5)
     assert pages() == (200, 200)
     telemetry.failed(Nats())
     assert pages() == (200, 503)
@@ -241,7 +242,7 @@ def test_openmetrics_format_follows_accept_header(
     telemetry: Telemetry, server: TelemetryServer
 ) -> None:
     """As sent by Prometheus; the output is read by its own parser."""
-    telemetry.wrote(Nats(), 3)
+    telemetry.wrote(Nats(), 3, 0.5)
     url = f"http://127.0.0.1:{server.port}/metrics"
     accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
     with_accept = urllib.request.Request(url, headers={"Accept": accept})

@@ -380,9 +380,10 @@ class SinkWriter:
             smaller = self._after_rejection(portion, error)
         else:
             if not smaller:
-                self.telemetry.wrote(self.sink, total)
+                seconds = now() - self._began
+                self.telemetry.wrote(self.sink, total, seconds)
                 self.since = min(self.since, self._began)
-                if self.time_limit.kept(now() - self._began):
+                if self.time_limit.kept(seconds):
                     self._allow_more(total)
         self.telemetry.expect_nothing(self.sink)
         self.unwritten[-1:] = smaller

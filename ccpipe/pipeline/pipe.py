@@ -186,7 +186,8 @@ async def _carry(
     }
     telemetry.declare(telemetry.read, source)
     telemetry.declare(telemetry.dead, source)
-    for counter in (telemetry.written, telemetry.batches, telemetry.retries):
+    writes = telemetry.written, telemetry.batches, telemetry.write_seconds
+    for counter in (*writes, telemetry.retries):
         telemetry.declare(counter, sink)
     telemetry.ready = True
     try:

@@ -32,6 +32,7 @@ import msgspec
 from benchmarks.__main__ import _processor
 from benchmarks.scale.floor import measure_floor
 from benchmarks.scale.flows import Flow, backlog, directory_of_run, flow_of, measure
+from benchmarks.scale.loaders import loaders
 from benchmarks.scale.page import read_results, write_page
 from benchmarks.scale.programs import Load
 from benchmarks.scale.results import ROLES, Results, Run
@@ -42,6 +43,8 @@ from ccpipe.simulate import SimulatedCluster, SimulationOptions
 
 METRICS = 100
 PARTITIONS = 8
+LOADER_NODES = 1000
+"""Nodes whose metrics are loaded into each store, several times."""
 
 
 class Sizes(NamedTuple):
@@ -158,6 +161,7 @@ async def run_all(options: argparse.Namespace) -> Results:
     )
     if before is not None:
         results.runs = [run for run in before.runs if run.series not in only]
+        results.loaders = before.loaders
         results.load = max(results.load, before.load)
     began = time.monotonic()
     async for run in _measured(sizes, only, options.timeout):
@@ -165,6 +169,13 @@ async def run_all(options: argparse.Namespace) -> Results:
         results.seconds = time.monotonic() - began
         write(results, path)  # results are kept, whatever follows
         print(summary(run), flush=True)
+    if not only or "loaders" in only:
+        results.loaders = []
+        samples = max(1, sizes.lines // 5 // (LOADER_NODES * METRICS))
+        async for loader in loaders(LOADER_NODES, METRICS, samples):
+            results.loaders.append(loader)
+            write(results, path)
+            print(f"{loader.store}, {loader.name or 'the sink'}: {loader.rate:,.0f} rows/CPU-s")
     return results
 
 

@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import functools
+import re
 import shutil
 import signal
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from benchmarks.scale.programs import (
     running,
     write_recipe,
 )
-from benchmarks.scale.results import Latency, Outage, Role, Run, quantile
+from benchmarks.scale.results import Latency, Outage, Role, Run, Stages, quantile
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.bus.nats.streams.claims import Claims
@@ -36,6 +38,7 @@ from ccpipe.bus.nats.streams.stream import stream_name
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Site, load
 from ccpipe.telemetry import Telemetry
+from tests.conftest import free_port
 
 CLUSTER_INTERVAL = 10
 """Seconds between the samples of a simulated cluster."""
@@ -46,14 +49,18 @@ class Acks:
 
     def __init__(self) -> None:
         self.times: dict[int, int] = {}
+        self.stored: dict[int, int] = {}
+        """When the stream had them."""
 
     def receive(self, deliveries: list[Delivery]) -> None:
         """Record them, except notices that a message is in progress."""
         now = time.time_ns()
         for delivery in deliveries:
             if delivery.payload == b"+ACK":
-                # $JS.ACK.<stream>.<consumer>.<deliveries>.<number in the stream>...
-                self.times.setdefault(int(delivery.subject.split(".")[-4]), now)
+                # $JS.ACK.<stream>.<consumer>.<deliveries>.<number in the stream>.<…>.<time>.<…>
+                number, _, stored, _ = map(int, delivery.subject.split(".")[-4:])
+                self.times.setdefault(number, now)
+                self.stored[number] = stored
 
     def latency(self, report: Report, expected: int) -> Latency:
         """Join them with the times of publication, without events, which are not acknowledged.
@@ -67,6 +74,40 @@ class Acks:
         if len(waits) < expected:
             raise SystemExit(f"{len(waits)} of {expected} messages were acknowledged")
         return Latency(len(waits), quantile(waits, 0.5), quantile(waits, 0.99), waits[-1])
+
+    def stages(
+        self, report: Report, writes: int, seconds: float, machine: tuple[float, float]
+    ) -> Stages:
+        """Divide the latency into its stages; the sink took `seconds` for `writes`."""
+        published = dict(zip(report.sequences, report.published, strict=True))
+        write = seconds / writes
+        broker = sorted((self.stored[each] - published[each]) / 1e9 for each in self.times)
+        bridge = sorted(
+            max(0.0, (at - self.stored[each]) / 1e9 - write) for each, at in self.times.items()
+        )
+        waiting = last = 0
+        for number in sorted(self.times, key=self.stored.__getitem__):
+            waiting += max(0, self.times[number] - max(last, self.stored[number]))
+            last = max(last, self.times[number])
+        return Stages(
+            (quantile(broker, 0.5), quantile(broker, 0.99)),
+            (quantile(bridge, 0.5), quantile(bridge, 0.99)),
+            write, seconds / (waiting / 1e9), machine,
+        )  # fmt: skip
+
+
+def processor_speed() -> tuple[float, float]:
+    """Return how many megabytes a CPU-second hashes, and the share of a processor that it gets."""
+    text = bytes(10**6)
+    began, before = time.perf_counter(), time.thread_time()
+    for _ in range(HASHED):
+        blake2b(text)
+    seconds = time.thread_time() - before
+    return HASHED / seconds, seconds / (time.perf_counter() - began)
+
+
+HASHED = 300
+"""Megabytes: less than half a second."""
 
 
 class Flow:
@@ -83,6 +124,7 @@ class Flow:
         self.environ: dict[str, str] = {}
         self.acks = Acks()
         self._before: dict[Role, float] = {}
+        self._telemetry = f"127.0.0.1:{free_port()}"  # of a single bridge
         self._site = Site(cluster=CLUSTER)
 
     @contextlib.asynccontextmanager
@@ -96,6 +138,8 @@ class Flow:
             self.environ = environment(
                 urls, brokers=run.brokers, partitions=run.partitions, compression=run.compression
             )
+            if run.series == "target":
+                self.environ["CCPIPE_TELEMETRY__LISTEN"] = self._telemetry
             if run.series == "backlog":  # no redelivery to a paused bridge
                 self.environ["CCPIPE_SOURCE__ACK_WAIT"] = "10m"
             self._site = load(None, Site, environ=self.environ)
@@ -148,6 +192,14 @@ class Flow:
         if self.store:
             self.run.memory["store"] = self.store.peak()
         self.run.messages = sum(report.messages for report in reports)
+
+    async def writes(self) -> tuple[int, float]:
+        """Return how many writes the bridge has made, and how many seconds they took."""
+        url = f"http://{self._telemetry}/metrics"
+        async with aiohttp.ClientSession() as client, client.get(url) as answer:
+            text = await answer.text()
+        found = dict(re.findall(r"^ccpipe_(\w+)_total\{.*\} (\S+)$", text, re.MULTILINE))
+        return int(float(found["written_batches"])), float(found["write_seconds"])
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -289,6 +341,8 @@ async def steady(flow: Flow, load: Load) -> None:
         await flow.watch_acks()
     flow.start()
     before, disk = await flow.stream_bytes(), flow.disk_bytes()
+    if load.speed == "1":
+        speed, writes = processor_speed(), await flow.writes()
     report = await flow.publish(load, 2)
     run.seconds = await flow.drained() - report.first
     flow.stop(report)
@@ -297,6 +351,9 @@ async def steady(flow: Flow, load: Load) -> None:
     run.disk = flow.disk_bytes() - disk
     if load.speed == "1":
         run.latency = flow.acks.latency(report, load.nodes * load.samples)
+        (count, seconds), again = await flow.writes(), processor_speed()
+        machine = (speed[0] + again[0]) / 2, (speed[1] + again[1]) / 2
+        run.stages = flow.acks.stages(report, count - writes[0], seconds - writes[1], machine)
     if flow.store:
         await flow.count(load.lines + load._replace(samples=1).lines)
 

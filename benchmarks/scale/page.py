@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.scale.arithmetic import arithmetic
-from benchmarks.scale.results import ROLES, Results, Role, Run, exponent
+from benchmarks.scale.results import ROLES, Loader, Results, Role, Run, exponent
 
 BEGIN = "<!-- measured: `make scale` writes this part from benchmarks/scale.json -->"
 END = "<!-- end of measurements -->"
@@ -56,6 +56,7 @@ def measured(results: Results) -> str:
         "",
         *_outages(results.of("outage")),
         "",
+        *_loaders(results.loaders),
         *arithmetic(results),
     ])  # fmt: skip
 
@@ -209,6 +210,66 @@ def _targets(results: Results) -> list[str]:
         *_table(heads, rows),
         "",
         *ends,
+        *_stages([run for run in results.of("target") if run.stages]),
+    ]
+
+
+def _stages(runs: Sequence[Run]) -> list[str]:
+    """Show where messages waited."""
+    rows = [
+        [
+            str(run.brokers),
+            *(f"{each:.2f} s" for stage in (of.broker, of.bridge) for each in stage),
+            f"{of.write:.2f} s",
+            f"{100 * of.writing:.0f} %",
+            f"{of.machine[0]:.0f}",
+            f"{100 * of.machine[1]:.0f} %",
+        ]
+        for run in runs
+        if (of := run.stages)
+    ]
+    if not rows:
+        return []
+    return [
+        "",
+        (
+            "Where a message waits: until the stream has it; then in the stream and in the bridge, "
+            "that is until its acknowledgement, less an average write. `writing` is the share of "
+            "the time with such messages in which the bridge waited for the store: near 100 %, "
+            "the store is what limits, and it is never idle between two writes. The speed of the "
+            "machine is what BLAKE2b hashes in a second of CPU time, and the share of a processor "
+            "that it got meanwhile: other programs got the rest."
+        ),
+        "",
+        *_table(
+            ["copies", "broker, p50", "p99", "bridge, p50", "p99", "a write", "writing",
+             "machine, MB/s", "share"], rows,
+        ),
+    ]  # fmt: skip
+
+
+def _loaders(loaders: Sequence[Loader]) -> list[str]:
+    """Compare what the stores take from their sinks with what they take from their own loaders."""
+    rows = []
+    for store in dict.fromkeys(each.store for each in loaders):
+        of_store = [each for each in loaders if each.store == store]
+        most = max(each.rate for each in of_store)
+        rows += [
+            [store, each.name or "the sink", _count(each.rate), f"{each.rate / most:.2f}"]
+            for each in of_store
+        ]
+    if not rows:
+        return []
+    return [
+        "### What a store can take",
+        "",
+        (
+            "Rows of known series per CPU-second of the store, its merges included: as the sink "
+            "writes them, and through the store's own loaders."
+        ),
+        "",
+        *_table(["store", "through", "rows/CPU-s", "of the fastest"], rows, left=2),
+        "",
     ]
 
 

@@ -36,6 +36,39 @@ class Outage(msgspec.Struct):
     """Until nothing waited."""
 
 
+class Stages(msgspec.Struct):
+    """Where a message waits, at the median and the 99th percentile of each stage."""
+
+    broker: tuple[float, float]
+    """Seconds from its publication until the stream has it."""
+    bridge: tuple[float, float]
+    """Seconds from then until the broker had its acknowledgement, less its write."""
+    write: float
+    """Seconds of a write of the sink, on average."""
+    writing: float
+    """Share of the time in which messages waited that the sink was writing."""
+    machine: tuple[float, float]
+    """Megabytes that BLAKE2b hashes in a CPU-second, before and after the run, and the share of a
+    processor's time that it got for that."""
+
+
+class Loader(msgspec.Struct):
+    """Rows that a store took, of series that it knows."""
+
+    store: str
+    name: str
+    """The store's own loader; empty for the sink."""
+    rows: int
+    cpu: float
+    """CPU-seconds of the store."""
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Rows per CPU-second of the store."""
+        return self.rows / self.cpu
+
+
 class Run(msgspec.Struct, kw_only=True):
     """One flow of messages from the publisher to the store."""
 
@@ -70,6 +103,7 @@ class Run(msgspec.Struct, kw_only=True):
     expected: int | None = None
     """Lines that it should return."""
     latency: Latency | None = None
+    stages: Stages | None = None
     outage: Outage | None = None
 
     def cpu_per_line(self, role: Role) -> float:
@@ -86,6 +120,7 @@ class Results(msgspec.Struct, kw_only=True):
     """Load average when it began: other programs that were running make waiting times longer."""
     seconds: float = 0.0
     runs: list[Run] = []
+    loaders: list[Loader] = []
 
     def of(self, series: str) -> list[Run]:
         """Return the runs of a series of measurements, in their order."""

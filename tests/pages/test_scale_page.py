@@ -8,8 +8,10 @@ import msgspec
 import pytest
 
 from benchmarks.scale.arithmetic import Costs, Need, Size
+from benchmarks.scale.flows import Acks
 from benchmarks.scale.page import measured, read_results, replaced
-from benchmarks.scale.results import Run, exponent, quantile
+from benchmarks.scale.programs import Report
+from benchmarks.scale.results import Loader, Run, Stages, exponent, quantile
 from tests.paths import ROOT
 
 PAGE = (ROOT / "docs/operations/scale.md").read_text(encoding="utf-8")
@@ -38,6 +40,31 @@ def test_quantile_is_measured_value() -> None:
     """The smallest one not exceeded by that share of the values."""
     values = [float(n) for n in range(1, 101)]
     assert (quantile(values, 0.5), quantile(values, 0.99), quantile([1.0], 0.99)) == (50, 99, 1)
+
+
+def test_stages_divide_latency_of_messages() -> None:
+    """Until the stream has them, until their acknowledgement, and the write in between."""
+    acks, second = Acks(), 10**9
+    for number in range(1, 5):
+        acks.stored[number] = 2 * second
+        acks.times[number] = (4 + number // 4) * second
+    report = Report(
+        messages=4, lines=4, seconds=1, cpu_seconds=1, peak_bytes=1, sequences=[1, 2, 3, 4],
+        published=[second, second, second, 0],
+    )  # fmt: skip
+    stages = acks.stages(report, 4, 2.0, (500, 0.5))
+    assert stages == Stages((1, 2), (1.5, 2.5), 0.5, 2 / 3, (500, 0.5))
+
+
+def test_page_compares_sink_with_loaders_of_store() -> None:
+    """By rows per CPU-second of the store, against the fastest."""
+    loaders = [
+        Loader("postgres", "", rows=900, cpu=1.0, seconds=9),
+        Loader("postgres", "binary COPY", rows=2000, cpu=2.0, seconds=1),
+    ]
+    page = measured(msgspec.structs.replace(RESULTS, loaders=loaders))
+    assert "| postgres | the sink | 900 | 0.90 |" in page
+    assert "| postgres | binary COPY | 1 000 | 1.00 |" in page
 
 
 def test_cost_of_line_is_computed_from_run() -> None:

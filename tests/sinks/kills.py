@@ -19,8 +19,15 @@ LINES = 5
 """Of each message."""
 
 
+async def nothing(_: int) -> None:
+    """Kill nothing else."""
+
+
 class KilledBridges:
     """Bridges of one recipe, on a real server; they share the work."""
+
+    interval = 0.002
+    """Seconds between two messages."""
 
     def __init__(self, recipe: str, server: NatsServer, directory: Path, **options: str) -> None:
         """Prepare; `options` are added to the environment, as a site sets them."""
@@ -43,8 +50,16 @@ class KilledBridges:
                 *self.command, env=self.environment, stdout=log, stderr=log
             )
 
-    async def run(self, kills: int, stored: Callable[[], Awaitable[Counter[int]]]) -> Counter[int]:
-        """Publish while two bridges are killed in turn; return what is stored in the end."""
+    async def run(
+        self,
+        kills: int,
+        stored: Callable[[], Awaitable[Counter[int]]],
+        also: Callable[[int], Awaitable[None]] = nothing,
+    ) -> Counter[int]:
+        """Publish while two bridges are killed in turn; return what is stored in the end.
+
+        `also` is called at each turn, with its number, while one of the bridges is down.
+        """
         chance = random.Random()
         bridges = [await self.start() for _ in range(2)]
         publishing = asyncio.create_task(self.publish())
@@ -56,6 +71,7 @@ class KilledBridges:
                 victim = bridges[turn % 2]
                 victim.kill()
                 assert await victim.wait() == -signal.SIGKILL
+                await also(turn)
                 bridges[turn % 2] = await self.start()
         finally:
             self.is_publishing = False
@@ -75,7 +91,7 @@ class KilledBridges:
         stored: Callable[[], Awaitable[Counter[int]]],
         is_enough: Callable[[Counter[int]], bool],
     ) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             while not is_enough(await stored()):
                 await asyncio.sleep(0.05)
 
@@ -93,6 +109,6 @@ class KilledBridges:
                 ]
                 await stream.publish(f"{CLUSTER}.metrics", "\n".join(lines).encode())
                 self.published += 1
-                await asyncio.sleep(0.002)
+                await asyncio.sleep(self.interval)
         finally:
             await connection.close()

@@ -20,13 +20,15 @@ def open_history(
     Parameters
     ----------
     where
-        A directory of Parquet files, the ``http://`` or ``https://`` address of VictoriaMetrics or
-        Prometheus, or ``postgresql://…``.
+        A directory of Parquet files or of a Delta table, ``s3://bucket/prefix`` of a Delta table,
+        the ``http://`` or ``https://`` address of VictoriaMetrics or Prometheus, or
+        ``postgresql://…``.
     averaged
         Returns the names of the metrics that are averaged over the parts of a node; it is called in
         a thread.
     user, password_file
-        User name, and file containing the password, if the store requires them.
+        User name, and file containing the password, if the store requires them; of S3-compatible
+        storage the access key, and file containing its secret key.
 
     Raises
     ------
@@ -40,10 +42,17 @@ def open_history(
     """
     login = {"user": user, "password_file": password_file}
     scheme, separator, _ = where.partition("://")
+    path = Path(where).expanduser()
+    if scheme == "s3" or (not separator and (path / "_delta_log").is_dir()):
+        from ccpipe.formats.delta import DeltaAddress
+        from ccpipe.history.delta import DeltaHistory
+
+        keys = {"access_key": user, "secret_key_file": password_file}
+        return DeltaHistory(DeltaAddress(where, option="history", **keys), averaged)
     if not separator:
         from ccpipe.history.parquet import ParquetHistory
 
-        return ParquetHistory(Path(where).expanduser(), averaged)
+        return ParquetHistory(path, averaged)
     if scheme in ("http", "https"):
         from ccpipe.history.prometheus import PrometheusHistory
 
@@ -53,5 +62,6 @@ def open_history(
 
         return PostgresHistory(where, averaged, **login)
     raise UsageError(
-        f"history: {mask(where, 'url')!r}: expected a directory, http://…, https://… or postgresql://…"
+        f"history: {mask(where, 'url')!r}: expected a directory, s3://…, http://…, "
+        "https://… or postgresql://…"
     )

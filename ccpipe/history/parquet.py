@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
 from ccpipe.errors import MissingExtra, UnavailableError, UsageError
@@ -73,6 +73,41 @@ Answer = TypeVar("Answer")
 Connection = duckdb.DuckDBPyConnection
 
 
+class StoredRows(NamedTuple):
+    """What a statement reads: the text after FROM, and its parameters."""
+
+    table: str
+    parameters: Mapping[str, Any]
+
+
+class SelectedRows(Protocol):
+    """The rows of a cluster and of a time, which several statements read."""
+
+    def within(
+        self, connection: Connection, spans: Sequence[tuple[float, float]]
+    ) -> StoredRows | None:
+        """Return what may have rows of some times, or None if nothing has."""
+
+
+class SelectedFiles:
+    """Parquet files."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self.files = files
+
+    def within(
+        self,
+        connection: Connection,  # noqa: ARG002
+        spans: Sequence[tuple[float, float]],
+    ) -> StoredRows | None:
+        """Choose files by directory and name."""
+        files = sorted({path for span in spans for path in _of_time(self.files, *span)})
+        return StoredRows(_FILES, {"files": files}) if files else None
+
+
+_FILES = "read_parquet($files, hive_partitioning = true, hive_types = {'cluster': VARCHAR})"
+
+
 class ParquetHistory:
     """Reads the Parquet files in a directory, one query at a time."""
 
@@ -98,14 +133,14 @@ class ParquetHistory:
 
     async def sums(self, query: SumQuery) -> SumCurves:
         summed_metrics(query)
-        files = await self._run(partial(self._summed_files, query))
+        selected = await self._run(partial(self._summed, query))
 
         async def count(names: Sequence[str], start: float, stop: float) -> dict[str, float]:
             given = {"names": names, "start": start, "stop": stop}
-            return await self._run(partial(_sample_counts, _of_time(files, start, stop), given))
+            return await self._run(partial(_sample_counts, selected, given))
 
         windows = sum_windows(query, await measured_interval(query, count))
-        rows = await self._run(partial(_totals, files, query, windows))
+        rows = await self._run(partial(_totals, selected, query, windows))
         return summed(query, windows, rows)
 
     async def jobs(self, cluster: str, start: float, stop: float) -> Sequence[Job]:
@@ -177,19 +212,20 @@ class ParquetHistory:
         self, connection: Connection, query: MetricQuery, sql: str, more: Mapping[str, Any]
     ) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the rows of a query on ``{values}``: of whole nodes, then of parts if asked for."""
-        files = self._existing(connection, query.cluster, query.start, query.stop)
-        if not files:
+        selected = self.select(connection, query.cluster, query.start, query.stop)
+        if (rows := selected.within(connection, [(query.start, query.stop)])) is None:
             return
         restricted, owned = owned_parts(query)
         averaged = self._averaged()
         parameters = {
-            "files": files, "nodes": list(query.nodes), "start": query.start, "stop": query.stop,
-            "restricted": restricted, "owned": owned, **more,
+            "nodes": list(query.nodes), "start": query.start, "stop": query.stop,
+            "restricted": restricted, "owned": owned, **rows.parameters, **more,
         }  # fmt: skip
         if query.metrics:
             parameters["metrics"] = list(query.metrics)
             averaged &= set(query.metrics)
         samples = SAMPLES.format(
+            rows=rows.table,
             metrics="AND name IN (SELECT unnest($metrics))" if query.metrics else "",
             owned=OWNED if owned else "",
         )
@@ -214,11 +250,11 @@ class ParquetHistory:
         text: str = "",
     ) -> None:
         """Add the events from `start` until before `stop` whose payload has a text."""
-        files = self._existing(connection, cluster, start, stop)
-        if not files:
+        selected = self.select(connection, cluster, start, stop)
+        if (stored := selected.within(connection, [(start, stop)])) is None:
             return
-        given = {"files": files, "start": start, "stop": stop, "text": text}
-        answer = connection.execute(EVENTS, given)
+        given = {**stored.parameters, "start": start, "stop": stop, "text": text}
+        answer = connection.execute(EVENTS.format(rows=stored.table), given)
         while rows := answer.fetchmany(1000):
             for function, payload, at in rows:
                 events.add(function, payload, cluster, at * 1000)
@@ -229,14 +265,18 @@ class ParquetHistory:
             self._read_events(events, connection, key.cluster, *span, text=str(key.id))
         return events.jobs().get(key)
 
-    def _existing(
+    def select(
         self, connection: Connection, cluster: str | None, start: float, stop: float
-    ) -> list[str]:
-        return without_replaced(connection, set(self.files(cluster, start, stop)))
+    ) -> "SelectedRows":
+        """Select the rows of a cluster, or of all, and of a time."""
+        if (self.directory / "_delta_log").is_dir():
+            raise UnavailableError(f"{self.directory} has become a Delta table: open it again")
+        files = without_replaced(connection, set(self.files(cluster, start, stop)))
+        return SelectedFiles(files)
 
-    def _summed_files(self, query: SumQuery, connection: Connection) -> list[str]:
+    def _summed(self, query: SumQuery, connection: Connection) -> "SelectedRows":
         start = query.start - max(COUNTED_SECONDS)
-        return self._existing(connection, query.cluster, max(0.0, start), query.stop)
+        return self.select(connection, query.cluster, max(0.0, start), query.stop)
 
     def files(self, cluster: str | None, start: float, stop: float) -> Iterator[str]:
         """Yield the files that may have rows of a time, by directory and name.
@@ -281,17 +321,18 @@ def _of_time(files: Sequence[str], start: float, stop: float) -> list[str]:
 
 
 def _sample_counts(
-    files: Sequence[str], given: Mapping[str, Any], connection: Connection
+    selected: SelectedRows, given: Mapping[str, Any], connection: Connection
 ) -> dict[str, float]:
     """Return how many samples nearly all series of each metric have in a time."""
-    if not files:
+    if (rows := selected.within(connection, [(given["start"], given["stop"])])) is None:
         return {}
-    parameters = {"files": files, "share": SLOW_SERIES, **given}
-    return dict(connection.execute(SAMPLE_COUNTS, parameters).fetchall())
+    parameters = {**rows.parameters, "share": SLOW_SERIES, **given}
+    text = SAMPLE_COUNTS.format(rows=rows.table)
+    return dict(connection.execute(text, parameters).fetchall())
 
 
 def _totals(
-    files: Sequence[str], query: SumQuery, windows: SumWindows, connection: Connection
+    selected: SelectedRows, query: SumQuery, windows: SumWindows, connection: Connection
 ) -> list[tuple[int, int, float, float]]:
     connection.execute("SET parquet_metadata_cache = true")  # a file is opened for many windows
     names, numbers, wholes = map(list, zip(*summed_metrics(query), strict=True))
@@ -305,13 +346,13 @@ def _totals(
     size = 1 if windows.is_whole else SPANS_AT_ONCE
     for place in range(0, len(spans), size):
         some = spans[place : place + size]
-        if of_some := sorted({path for span in some for path in _of_time(files, *span)}):
+        if (rows := selected.within(connection, some)) is not None:
             within = " OR ".join(
                 f"(time >= to_timestamp({start}) AND time < to_timestamp({stop}))"
                 for start, stop in some
             )
-            text = SUMS.replace("$within", f"({within})")
-            found += connection.execute(text, {"files": of_some, **given}).fetchall()
+            text = SUMS.replace("$within", f"({within})").replace("$rows", rows.table)
+            found += connection.execute(text, {**rows.parameters, **given}).fetchall()
     return found
 
 
@@ -342,7 +383,7 @@ SAMPLES = """
     SELECT hostname, name AS metric, value, time, type, type_id, stype, stype_id,
            trim(CASE WHEN coalesce(type, 'node') = 'node' THEN '' ELSE type END || ' ' ||
                 coalesce(stype, '')) AS level
-    FROM read_parquet($files)
+    FROM {rows}
     WHERE time >= to_timestamp($start) AND time < to_timestamp($stop)
         AND hostname IN (SELECT unnest($nodes)) AND field = 'value' {metrics} {owned}
 """
@@ -393,7 +434,7 @@ STATISTICS = """
 
 EVENTS = """
     SELECT tags['function'], text, epoch_us(time)
-    FROM read_parquet($files)
+    FROM {rows}
     WHERE time >= to_timestamp($start) AND time < to_timestamp($stop)
         AND field = 'event' AND name = 'job' AND contains(text, $text)
 """
@@ -401,7 +442,7 @@ EVENTS = """
 SAMPLE_COUNTS = """
     SELECT name, quantile_cont(n, $share)
     FROM (
-        SELECT name, count(*) AS n FROM read_parquet($files, hive_partitioning = true)
+        SELECT name, count(*) AS n FROM {rows}
         WHERE time >= to_timestamp($start) AND time < to_timestamp($stop)
             AND list_contains($names, name) AND field = 'value'
         GROUP BY name, cluster, hostname, type, type_id, stype, stype_id
@@ -417,7 +458,7 @@ SUMS = TOTALS.format(
                    list_position($names, name) AS metric,
                    list_position($levels, coalesce(type, 'node')) AS level, type_id,
                    avg(value) AS mean, epoch_us(max(time)) / 1e6 AS latest
-            FROM read_parquet($files, hive_partitioning = true, hive_types = {'cluster': VARCHAR})
+            FROM $rows
             WHERE $within AND (epoch_us(time) - $begin) % $step < $width
                 AND list_contains($names, name) AND field = 'value' AND hostname IS NOT NULL
                 AND stype IS NULL AND list_contains($levels, coalesce(type, 'node'))

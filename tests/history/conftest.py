@@ -9,17 +9,19 @@ import pytest
 from ccpipe.formats.lineprotocol import decode
 from ccpipe.history.interfaces import History
 from ccpipe.history.open import open_history
+from ccpipe.sinks.delta import DeltaSink
 from ccpipe.sinks.parquet import ParquetSink
 from ccpipe.sinks.prometheus import PrometheusSink
 from ccpipe.sinks.victoriametrics import VictoriaMetricsSink
 from tests.servers.postgres import Server
 from tests.servers.prometheus import Prometheus
+from tests.servers.s3 import ACCESS_KEY, BUCKET, moto
 from tests.servers.victoriametrics import VictoriaMetrics
 from tests.sinks.postgres.conftest import server
 
 __all__ = ["server"]
 
-STORES = ("parquet", "victoriametrics", "prometheus", "postgres")
+STORES = ("parquet", "delta", "delta s3", "victoriametrics", "prometheus", "postgres")
 
 BEGIN = int(time.time()) // 3600 * 3600 - 7200
 """The first second of the made data: recent, since Prometheus refuses older samples."""
@@ -44,6 +46,18 @@ async def stored(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterato
                 where = str(tmp_path / "parquet")
                 async with ParquetSink(dir=where) as files:
                     await files.write(records)
+            case "delta":
+                where = str(tmp_path / "delta")
+                async with DeltaSink(url=where) as table:
+                    await table.write(records)
+            case "delta s3":
+                storage = await moto(tmp_path)
+                request.addfinalizer(storage.stop)
+                address = f"s3://{BUCKET}/history"
+                async with DeltaSink(url=address, **storage.options) as table:
+                    await table.write(records)
+                where = f"{address}?endpoint={storage.url}"
+                login = {"user": ACCESS_KEY, "password_file": str(storage.secret)}
             case "victoriametrics":
                 vm = VictoriaMetrics(tmp_path / "victoriametrics")
                 vm.start()

@@ -12,7 +12,7 @@ from tests.history.conftest import BEGIN, Open
 
 SECOND = 10**9
 DAY = 86400
-WITH_JOBS = ("parquet", "postgres")
+WITH_JOBS = ("parquet", "delta", "postgres")
 
 
 def job(number: int, start: int, end: int = 0, *, cluster: str = "fox") -> Job:

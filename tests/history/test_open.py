@@ -11,6 +11,7 @@ from ccpipe.errors import (
     UnavailableError,
     UsageError,
 )
+from ccpipe.history.delta import DeltaHistory
 from ccpipe.history.interfaces import MetricQuery
 from ccpipe.history.open import open_history
 from ccpipe.history.parquet import ParquetHistory
@@ -27,6 +28,9 @@ QUERY = MetricQuery(cluster="fox", nodes=["n1"], start=1e9, stop=1e9 + 60)
 def test_text_opens_store_of_its_kind(tmp_path: Path) -> None:
     """A directory, which need not exist yet, or an address."""
     assert isinstance(open_history(str(tmp_path / "later"), averaged), ParquetHistory)
+    (tmp_path / "table/_delta_log").mkdir(parents=True)
+    assert isinstance(open_history(str(tmp_path / "table"), averaged), DeltaHistory)
+    assert isinstance(open_history("s3://bucket/table", averaged), DeltaHistory)
     assert isinstance(open_history("http://127.0.0.1:8428", averaged), PrometheusHistory)
     assert isinstance(open_history("postgresql:///x?host=/run", averaged), PostgresHistory)
 
@@ -35,7 +39,9 @@ def test_text_opens_store_of_its_kind(tmp_path: Path) -> None:
     ("where", "error", "reason"),
     [
         ("/etc/hostname", UsageError, "is not a directory"),
-        ("ftp://x", UsageError, "expected a directory, http"),
+        ("ftp://x", UsageError, "expected a directory, s3"),
+        ("s3://", ConfigError, "history: 's3://': expected a path or s3://bucket/prefix"),
+        ("s3://a:secret@b/c", ConfigError, "keys are options"),
         ("http://", ConfigError, "is not an http:// address"),
         ("http://a:secret@b", ConfigError, "must not contain a password"),
         ("postgresql://a:secret@b/c", ConfigError, "must not contain a password"),

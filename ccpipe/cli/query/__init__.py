@@ -1,1 +1,1 @@
-"""``ccpipe query``: SQL over Parquet files."""
+"""``ccpipe query``: SQL over Parquet files or a Delta table."""

@@ -17,13 +17,13 @@ def query(
     sql: Annotated[str, Parameter(allow_leading_hyphen=True)],
     /,
     *,
-    dir_: Annotated[Path | None, Parameter(name="--dir")] = None,
+    dir_: Annotated[str | None, Parameter(name="--dir", metavar="DIR")] = None,
     unsafe: bool = False,
     output: Annotated[Output, Parameter(name=["--output", "-o"])] = "table",
 ) -> None:
-    """Query the Parquet files with SQL.
+    """Query Parquet files or a Delta table with SQL.
 
-    Works while bridges write the files. The SQL dialect is DuckDB's. Tables:
+    Works while bridges write them. The SQL dialect is DuckDB's. Tables:
     metrics (time, cluster, hostname, name, type, type_id, value, unit, tags),
     events (kind, function, loglevel, text), jobs (cluster, job_id, start, stop,
     state, user, nodes) and samples, which has all columns of every line.
@@ -33,13 +33,16 @@ def query(
       ccpipe query 'select name, avg(value) from metrics group by name'
       ccpipe query "select * from events where name = 'job'" -o json
       ccpipe query 'select * from jobs' --dir /data -o parquet > jobs.parquet
+      ccpipe query 'select count(*) from samples' --dir s3://monitoring/site
 
     Parameters
     ----------
     sql
         One statement; - reads it from standard input.
     dir_
-        Directory of the Parquet files; default: where `ccpipe up` writes them.
+        Directory of the Parquet files or of the Delta table, or s3://bucket/prefix of
+        a table, with keys from the environment, as AWS' own programs find them;
+        default: where `ccpipe up` writes Parquet files.
     unsafe
         Allow several statements of any kind, and access to other files and hosts.
     output
@@ -51,8 +54,10 @@ def query(
     from ccpipe.cli.query.writers import WRITERS
 
     text = sys.stdin.read() if sql == "-" else sql
-    directory = (dir_ or state_directory() / "up" / "parquet").absolute()
-    run = QueryRun(directory, text, WRITERS[output](), is_unsafe=unsafe)
+    where = dir_ or str(state_directory() / "up" / "parquet")
+    if "://" not in where:
+        where = str(Path(where).absolute())
+    run = QueryRun(where, text, WRITERS[output](), is_unsafe=unsafe)
     try:
         unreadable = run.run()
     except MissingInputError as error:

@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from ccpipe.cli.query.writers import ResultWriter
 from ccpipe.errors import CcpipeError, DataError, MissingExtra, UnavailableError, UsageError
 from ccpipe.sources.stored.parquet_tables import TABLES, TRIES, make_tables, restrict
 from ccpipe.terminal import Progress, format_duration, note, plural
+
+if TYPE_CHECKING:
+    from ccpipe.formats.delta import DeltaAddress
 
 try:
     import duckdb
@@ -33,17 +36,20 @@ _ERRORS_OF_DATA = ("IO", "Invalid", "Serialization", "INTERNAL")
 
 
 class QueryRun:
-    """A query of the tables of a directory, whose rows go to a writer as they are found."""
+    """A query of stored tables, whose rows go to a writer as they are found."""
 
-    def __init__(
-        self, directory: Path, text: str, writer: ResultWriter, *, is_unsafe: bool
-    ) -> None:
-        self.directory = directory
+    def __init__(self, where: str, text: str, writer: ResultWriter, *, is_unsafe: bool) -> None:
+        """Query Parquet files or a Delta table: `where` is a directory, or ``s3://…``.
+
+        Raises ConfigError for another kind of address.
+        """
+        self.where = where
         self.text = text
         self.writer = writer
         self.is_unsafe = is_unsafe
         self._files: list[str] = []
         self._unreadable: dict[str, str] = {}
+        self._delta = _delta_address(where)
 
     def run(self) -> list[str]:
         """Write the result; return the files that could not be read and were left out.
@@ -64,10 +70,10 @@ class QueryRun:
             if self.writer.rows:
                 break
         reason = "files were merged while the query read them; try again"
-        raise UnavailableError(f"{self.directory}: {reason}")
+        raise UnavailableError(f"{self.where}: {reason}")
 
     def _stream(self, connection: duckdb.DuckDBPyConnection, worker: "_Worker") -> None:
-        self._files, unreadable = worker.call(make_tables, connection, self.directory)
+        self._files, unreadable = worker.call(self._make_tables, connection)
         for path in unreadable.keys() - self._unreadable.keys():
             note(f"{path} is left out: {unreadable[path]}", "yellow")
         self._unreadable |= unreadable
@@ -87,6 +93,16 @@ class QueryRun:
             worker.status = f"{plural(self.writer.rows, 'row')}, "
             batch = worker.call(next, reader, None)
         self.writer.end()
+
+    def _make_tables(
+        self, connection: duckdb.DuckDBPyConnection
+    ) -> tuple[list[str], dict[str, str]]:
+        if self._delta is None:
+            return make_tables(connection, Path(self.where))
+        from ccpipe.sources.stored.delta_tables import make_delta_tables
+
+        make_delta_tables(connection, self._delta)
+        return [], {}
 
     def _bind(self, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation | None:
         """Return the result of the statement, not yet computed; raises UsageError."""
@@ -119,12 +135,22 @@ class QueryRun:
         if not named and is_named and kind not in _ERRORS_OF_DATA:
             hint = f"\n{_OUTSIDE}" if reason.startswith("Permission") else ""
             return UsageError(f"{reason}{hint}")
+        if self._delta is not None:
+            return UnavailableError(f"{self.where}: {reason}")
         for path in named or self._files:
             try:
                 connection.execute("SELECT max(hash(COLUMNS(*))) FROM read_parquet(?)", [path])
             except duckdb.Error as error:
                 return DataError(f"{path}: damaged: {str(error).strip().splitlines()[0]}")
         return DataError(reason)
+
+
+def _delta_address(where: str) -> "DeltaAddress | None":
+    if "://" not in where and not (Path(where) / "_delta_log").is_dir():
+        return None
+    from ccpipe.formats.delta import DeltaAddress
+
+    return DeltaAddress(where, option="--dir")
 
 
 @contextlib.contextmanager

@@ -32,7 +32,7 @@ _SAMPLES = """
                       hive_types = {{'cluster': VARCHAR}})
 """
 
-_VIEWS = """
+VIEWS = """
     CREATE OR REPLACE VIEW metrics AS
     SELECT time, cluster, hostname, name, type, type_id, stype, stype_id, value,
            tags['unit'] AS unit, tags, date
@@ -119,7 +119,7 @@ def restrict(connection: duckdb.DuckDBPyConnection, files: list[str]) -> None:
 def _create_views(connection: duckdb.DuckDBPyConnection, files: set[str]) -> list[str]:
     kept = without_replaced(connection, files)
     connection.execute(_SAMPLES.format(files=_list(kept)))
-    connection.execute(_VIEWS)
+    connection.execute(VIEWS)
     return kept
 
 

@@ -44,7 +44,7 @@ async def test_query_is_repeated_if_files_were_removed(
 
     monkeypatch.setattr(run, "make_tables", make)
     query = QueryRun(
-        tmp_path, "select sum(1) as n from metrics", ResultCsvWriter(), is_unsafe=False
+        str(tmp_path), "select sum(1) as n from metrics", ResultCsvWriter(), is_unsafe=False
     )
     if times < TRIES:
         assert query.run() == []

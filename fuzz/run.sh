@@ -1,6 +1,7 @@
 #!/bin/sh
 # Fuzz line protocol, accounting, Sonar's JSON, the protocol of NATS, dead letters, files of rows, pages of
-# exporters, HTTP requests and the spool for a bounded time each, then run the kernels' tests with sanitizers.
+# exporters, HTTP requests, OpenTelemetry and the spool for a bounded time each, then run the kernels' tests
+# with sanitizers.
 # Usage: fuzz/run.sh [seconds [python]]; what atheris finds stays in build/fuzz, and small inputs
 # in fuzz/corpus too, to be committed.
 set -eu
@@ -57,6 +58,11 @@ mkdir -p "$corpus"
 printf '\377\n{"topic":"a.sample","key":"n","sasl-user":"a","sasl-password":"p","data-size":3}\nabc\n' \
     >"$corpus/stream"
 PYTHONPATH=. "$python" fuzz/http_requests.py -max_total_time="$seconds" -max_len=1024 -print_final_stats=1 \
+    -artifact_prefix=build/fuzz/ "$corpus"
+
+corpus=build/fuzz/otlp
+mkdir -p "$corpus"
+PYTHONPATH=. "$python" fuzz/otlp.py -max_total_time="$seconds" -max_len=1024 -print_final_stats=1 \
     -artifact_prefix=build/fuzz/ "$corpus"
 
 corpus=build/fuzz/spool

@@ -1,12 +1,18 @@
 """The inputs that fuzzing found: whatever raised once must not raise again."""
 
+import contextlib
+
 import pytest
 
 from ccpipe.bus.nats.protocol.frames import BrokenFrame, split_in_python
 from ccpipe.bus.nats.protocol.splitter import split
 from ccpipe.bus.nats.publisher import Outgoing
+from ccpipe.errors import DataError
 from ccpipe.formats import sonar
 from ccpipe.formats.lineprotocol import decode
+from ccpipe.formats.otlp.decoder import MetricsDecoder
+from ccpipe.formats.otlp.logs import LogsDecoder
+from ccpipe.formats.otlp.responses import decode_response
 from ccpipe.node.agent.spool import decode_frames, encode_frames
 from scripts import fuzz_corpus
 
@@ -55,3 +61,16 @@ def test_reader_reads_corpus_of_spool_files() -> None:
     for number, *content in inputs:
         found = list(decode_frames(number, bytes(content) + encode_frames(number, [last])))
         assert found[-1] == (0, last)
+
+
+def test_decoders_read_corpus_of_otlp() -> None:
+    """Metrics, logs and responses: each is read or refused by name."""
+    inputs = fuzz_corpus.read("otlp")
+    assert inputs
+    metrics, logs = MetricsDecoder(), LogsDecoder()
+    for data in inputs:
+        for decode_otlp in (metrics.decode, logs.decode):
+            with contextlib.suppress(DataError):
+                decode_otlp(data, 1)
+        with contextlib.suppress(DataError):
+            decode_response(data)

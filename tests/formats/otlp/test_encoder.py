@@ -18,12 +18,8 @@ from tests.formats.otlp.oracle import Point, read
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=200).filter(
     lambda text: text[-1] != "\\" and text[0] != "#"
 )
-NUMBERS = (
-    st.floats(allow_nan=False, allow_infinity=False)
-    | st.integers(-(2**63), 2**63 - 1)
-    | st.integers(0, 2**63 - 1).map(Uint)
-    | st.booleans()
-)
+SIGNED = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**63), 2**63 - 1)
+NUMBERS = SIGNED | st.integers(0, 2**63 - 1).map(Uint) | st.booleans()
 
 
 @given(st.lists(st.builds(

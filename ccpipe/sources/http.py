@@ -1,8 +1,9 @@
-"""Receives InfluxDB's line protocol, or Sonar's envelopes, over HTTP.
+"""Receives InfluxDB's line protocol, OpenTelemetry, or Sonar's envelopes, over HTTP.
 
 =======================  =================================================================
 ``POST /write``          InfluxDB 1: Telegraf, Slurm's profile plug-in ``influxdb``
 ``POST /api/v2/write``   InfluxDB 2 and 3
+``POST /v1/metrics``     OpenTelemetry (OTLP in binary), also ``/v1/logs``
 ``POST …/sample``        Sonar, also ``…/sysinfo``, ``…/job`` and ``…/cluster``, each with or
                          without a prefix and a dot before it
 ``POST`` elsewhere       Sonar's stream for its Kafka proxy, if it is an octet stream
@@ -10,7 +11,8 @@
 ``POST /query``          InfluxDB 1: ``CREATE DATABASE``, which does nothing
 =======================  =================================================================
 
-The response 204 means that the data is stored: a request waits until the sink has written it.
+The response 204, or 200 to OpenTelemetry, means that the data is stored: a request waits until the
+sink has written it.
 """
 
 import asyncio
@@ -25,10 +27,12 @@ from ccpipe.config import Duration, Site, Size, listen_address
 from ccpipe.errors import ConfigError, MissingExtra
 from ccpipe.formats.lineprotocol import Lines, Precision, decode
 from ccpipe.formats.lineprotocol.lines import RejectedLine
+from ccpipe.formats.otlp import SERVICE
 from ccpipe.formats.sonar import decode as decode_sonar
 from ccpipe.formats.sonar.envelopes import Envelopes, RejectedEnvelope
 from ccpipe.listening import MAX_CONNECTIONS, REQUEST_SECONDS, ConnectionLimits, listen, peer_of
 from ccpipe.pipeline import Batch, Source
+from ccpipe.sources.http_otlp import OTLP_PATHS, OtlpReceiver, otlp_error, otlp_response
 from ccpipe.sources.http_requests import (
     MAX_STREAM,
     STREAM_PART,
@@ -83,6 +87,7 @@ class HttpSource(Source[Any]):
         token_clusters: list[str] = [],  # noqa: B006 - copied for each
         cert_file: str = "",
         key_file: str = "",
+        otlp_tags: list[str] = [SERVICE],  # noqa: B006 - copied for each
         max_connections: int = MAX_CONNECTIONS,
         timeout: Duration = Duration(30),
         max_body_bytes: Size = Size(16 * 2**20),
@@ -95,7 +100,8 @@ class HttpSource(Source[Any]):
         listen
             Address and port; use credentials and a certificate for any address other than loopback.
         format
-            What is received: ``line`` for InfluxDB's line protocol, ``sonar`` for envelopes.
+            What is received: ``line`` for InfluxDB's line protocol and OpenTelemetry, ``sonar`` for
+            envelopes.
         users_file
             File with lines ``user:password``, one of which is then required (HTTP Basic).
         token_file
@@ -108,6 +114,9 @@ class HttpSource(Source[Any]):
             Clusters that the token may write for; default: the bridge's cluster.
         cert_file, key_file
             Server certificate and private key; enables HTTPS and disables HTTP.
+        otlp_tags
+            Attributes that become tags, of OpenTelemetry's resources and log records; those of data
+            points all do.
         max_connections
             Maximum number of open connections, half of them from one address; beyond it, the one
             that has waited longest for its request is closed.
@@ -128,6 +137,7 @@ class HttpSource(Source[Any]):
             raise ConfigError("max_connections: must be at least 1")
         self.cluster = site.cluster
         self.users_file, self.token_file = users_file, token_file
+        self.otlp = OtlpReceiver(otlp_tags)
         self.clusters, self.token_clusters = clusters, token_clusters or [site.cluster]
         self.max_connections = max_connections
         self.cert_file, self.key_file = cert_file, key_file
@@ -162,6 +172,8 @@ class HttpSource(Source[Any]):
         if self.format == "line":
             app.router.add_post("/write", self._post)
             app.router.add_post("/api/v2/write", self._post)
+            for path in OTLP_PATHS:
+                app.router.add_post(path, self._post)
             app.router.add_post("/query", self._query)
         else:
             app.router.add_post("/{path:.*}", self._post)
@@ -218,14 +230,14 @@ class HttpSource(Source[Any]):
                 clusters = self._credentials.check(request.headers.get("Authorization", ""))
                 return await self._receive(request, clusters)
         except TimeoutError:
-            return _error(503, "not written in time; please retry")
+            return _refusal(request, 503, "not written in time; please retry")
         except asyncio.CancelledError:
             if not self._stopping:
                 raise
-            return _error(503, "not written: shutting down; please retry")
+            return _refusal(request, 503, "not written: shutting down; please retry")
         except Refused as refused:
             self._log_refusal(request, refused)
-            return _error(refused.status, str(refused))
+            return _refusal(request, refused.status, str(refused))
 
     def _log_refusal(self, request: web.Request, refused: Refused) -> None:
         """Log what will not be repeated, such as a wrong password: Sonar takes it for success."""
@@ -257,6 +269,11 @@ class HttpSource(Source[Any]):
         try:
             body = await read_body(request, self.max_body_bytes, take)
             self.limits.keep(peer_of(request))
+            if self.format == "line" and request.path in OTLP_PATHS:
+                found = self.otlp.decode(request, body)
+                clusters.check(self._clusters_of(found.lines))
+                await self._store(found.lines, request, _Reasons())
+                return otlp_response(found)
             records = self._decode(request, body)
             clusters.check(self._clusters_of(records))
             reasons = _Reasons()
@@ -364,6 +381,12 @@ def _type_of(request: web.Request) -> str:
 
 def _is_stream(request: web.Request) -> bool:
     return _type_of(request) not in _TYPES and request.content_type == "application/octet-stream"
+
+
+def _refusal(request: web.Request, status: int, reason: str) -> web.Response:
+    if request.path in OTLP_PATHS:
+        return otlp_error(status, reason, _HEADERS.get(status))
+    return _error(status, reason)
 
 
 def _error(status: int, reason: str) -> web.Response:

@@ -62,6 +62,7 @@ NOT_RUN = {
     r"SELECT cluster, job, ": "tests/sinks/postgres/test_sonar.py runs it",
     r"(?s).*create_hypertable": "TimescaleDB, which no package here has",
     r"SELECT \* FROM read_parquet": "tests/sinks/parquet/test_sink.py reads files so",
+    r"otlp:": "Prometheus' own, which tests/servers/otlp.py starts so",
     r"storage:": "Prometheus' own, which tests/servers/prometheus.py starts so",
     r'"api-subjects":': "cc-backend's own, which tests/bridges start so",
     r"JOB   USER": "tests/cli/jobs prints such tables",

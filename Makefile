@@ -53,7 +53,7 @@ $(VENV)/.installed-test: $(BUILD) | $(BIN)/python
 # Real stores for the tests: installed where we may, else their tests are skipped by name.
 debian:
 	scripts/install-debian.sh
-	$(PYTHON) scripts/kafka_server.py install
+	$(PYTHON) scripts/java_servers.py install
 
 lint:
 	$(BIN)/ruff format --check .

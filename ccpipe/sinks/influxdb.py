@@ -1,8 +1,9 @@
 """InfluxDB 1, 2 and 3, by line protocol over HTTP.
 
 With a `bucket` it uses ``/api/v2/write``, for InfluxDB 2, 3 and Cloud, otherwise ``/write`` with a
-`database`, for InfluxDB 1 and the many compatible stores. Numbers are passed on as received. Texts
-are encoded anew, because ClusterCockpit's strings have escapes that InfluxDB lacks (``\n``).
+`database`, for InfluxDB 1; ``docs/stores/questdb.md`` has what QuestDB needs. Numbers are passed on
+as received. Texts are encoded anew, because ClusterCockpit's strings have escapes that InfluxDB
+lacks (``\n``).
 """
 
 from array import array

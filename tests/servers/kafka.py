@@ -1,19 +1,13 @@
 """A real Kafka broker for the tests."""
 
-import os
 import subprocess
-import sys
 from pathlib import Path
-
-import pytest
 
 from ccpipe.bus.kafka.broker import KafkaBroker
 from tests.certificates import Certificates
 from tests.conftest import free_port, program, until_listening
-from tests.paths import ROOT
 from tests.servers import stopped_on_failure
-
-TOOL = ROOT / "scripts/kafka_server.py"
+from tests.servers.java import jars
 
 PROPERTIES = """\
 process.roles=broker,controller
@@ -50,25 +44,13 @@ USER, PASSWORD = "fox", "pa ss-word"
 """Of whom the broker knows, by every mechanism."""
 
 
-def jars() -> Path:
-    """Return the directory of the broker's jars; skip or fail where they are not installed."""
-    done = subprocess.run([sys.executable, str(TOOL), "path"], capture_output=True, check=True)
-    path = Path(done.stdout.decode().strip())
-    if not path.is_dir():
-        reason = "Kafka is not installed: python3 scripts/kafka_server.py install"
-        if os.environ.get("CCPIPE_TESTS_STRICT"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return path
-
-
 class Kafka:
     """A real broker on loopback, which is its own controller; topics are created when used."""
 
     def __init__(self, directory: Path, tls: Certificates | None = None) -> None:
         """Prepare its directory; with certificates it has listeners with authentication, too."""
         java = str(program("java", "default-jre-headless"))
-        self.java = [java, "-Xmx192m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars()}/*"]
+        self.java = [java, "-Xmx192m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars('kafka')}/*"]
         self.directory, self._tls = directory, tls
         self.properties = directory / "server.properties"
         self._configure()

@@ -20,6 +20,8 @@ class WebServer:
     url: str
     health: str
     """The path that answers when it is ready."""
+    start_seconds = 60
+    """How long it may take to start on a busy machine."""
 
     def __enter__(self) -> Self:
         self.start()
@@ -35,7 +37,7 @@ class WebServer:
             self._wait()
 
     def _wait(self) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + self.start_seconds
         while True:
             try:
                 self.get(self.health)
@@ -52,7 +54,7 @@ class WebServer:
         self, path: str, query: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> bytes:
         """Return what it answers to a query; with a body, it is posted."""
-        address = f"{self.url}{path}?{urllib.parse.urlencode(query or {})}"
+        address = self.url + path + (f"?{urllib.parse.urlencode(query)}" if query else "")
         request = urllib.request.Request(address, body)  # noqa: S310 - our own
         with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
             content: bytes = answer.read()

@@ -101,7 +101,8 @@ class Tag(Translator[Lines, Lines]):
         Parameters
         ----------
         add
-            Tags with their values, which replace earlier ones.
+            Tags with their values, which replace earlier ones. ``{name}`` in a value is replaced
+            by the metric's name.
         remove
             Names of tags, removed before others are added.
         rename
@@ -139,7 +140,8 @@ class Tag(Translator[Lines, Lines]):
             return None
         kept = {key: value for key, value in tags.items() if key not in self._remove}
         renamed = {new: kept.pop(old) for old, new in self._rename.items() if old in kept}
-        return series(name, kept | renamed | self._add)
+        added = {key: value.replace("{name}", name) for key, value in self._add.items()}
+        return series(name, kept | renamed | added)
 
 
 def relabel(records: Lines, new: PerSeries[Series | None]) -> Lines:

@@ -108,6 +108,12 @@ def test_tag_replaces_value_of_existing_tag() -> None:
     }
 
 
+def test_tag_adds_name_of_metric() -> None:
+    """So that a store can have all metrics in one table."""
+    lines = Tag(add={"metric": "cc_{name}"}).feed(decode(b"m,type=node value=1 1\n"))
+    assert encode(lines) == b"m,metric=cc_m,type=node value=1.0 1\n"
+
+
 def test_tag_removes_tags_before_adding() -> None:
     """A missing tag is not an error."""
     tags = {"device": "sda", "unit": "kB"}

@@ -50,6 +50,11 @@ $(VENV)/.installed-test: $(BUILD) | $(BIN)/python
 	@$(PYTHON) scripts/install.py $(BIN)/python --editable '.[test]'
 	@touch $@ $(VENV)/.installed
 
+# The engine of ClickHouse has 534 MB: for long tests only.
+$(VENV)/.installed-long: $(BUILD) | $(BIN)/python
+	@$(PYTHON) scripts/install.py $(BIN)/python --editable '.[clickhouse-engine]'
+	@touch $@
+
 # Real stores for the tests: installed where we may, else their tests are skipped by name.
 debian:
 	scripts/install-debian.sh
@@ -72,7 +77,7 @@ pytest:
 
 # What takes a quarter of a minute and more, and every property with many more examples.
 .PHONY: long
-long: install-test debian
+long: install-test $(VENV)/.installed-long debian
 	$(PYTHON) scripts/otlp_receivers.py install
 	$(BIN)/pytest -n 2 --dist worksteal -m long
 	$(BIN)/pytest -n 2 --dist worksteal -m 'hypothesis and not long' --hypothesis-profile thorough

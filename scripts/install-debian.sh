@@ -10,7 +10,7 @@ set -eu
 # which the Grid Engine package would bring otherwise. slurm-wlm-hdf5-plugin brings sh5util. Maven
 # brings Java and fetches Kafka and QuestDB (scripts/java_servers.py). chromium shows the dashboard,
 # nginx and Apache are proxies in front of it, with Kerberos. fish and zsh complete command lines.
-packages="apache2-bin libapache2-mod-auth-gssapi nginx-light victoria-metrics postgresql gridengine-client msmtp-mta sysstat procps hwloc-nox
+packages="apache2-bin clickhouse-server libapache2-mod-auth-gssapi nginx-light victoria-metrics postgresql gridengine-client msmtp-mta sysstat procps hwloc-nox
           chromium curl fish groff-base hdf5-tools influxdb krb5-admin-server krb5-kdc krb5-user
           libfaketime likwid maven mosquitto openssl prometheus prometheus-node-exporter
           slurm-wlm-hdf5-plugin zsh zstd"

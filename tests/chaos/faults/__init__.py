@@ -36,6 +36,8 @@ def is_possible(name: str) -> str:
         return "libfaketime is not installed: apt-get install libfaketime"
     if made is databases.kill_victoriametrics and shutil.which("victoria-metrics") is None:
         return "VictoriaMetrics is not installed: apt-get install victoria-metrics"
+    if made is databases.kill_clickhouse and shutil.which("clickhouse-server") is None:
+        return "ClickHouse is not installed: apt-get install clickhouse-server"
     if made in (stores.kill_all_postgres, databases.refused_rows) and not stores.has_postgres():
         return "PostgreSQL is not installed: apt-get install postgresql"
     return ""

@@ -16,13 +16,13 @@ Source: Sonar JSON format output specification, *Rolled-up samples*; Sonar's ``s
 import hashlib
 from array import array
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, zip_longest
+from itertools import accumulate, chain, pairwise, zip_longest
+from operator import attrgetter, le, sub
 from sys import intern
 from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from ccpipe.formats.sonar.types.primitives import UINT64_MAX
 from ccpipe.formats.sonar.types.sample import (
     SampleAttributes,
     SampleJob,
@@ -55,11 +55,22 @@ class ProcessSnapshot(NamedTuple):
         """Whether any bytes read or written are known."""
         return any(self.counters[1::COUNTERS]) or any(self.counters[2::COUNTERS])
 
-    def rows(self) -> Iterator[tuple[int, int, str, Counts]]:
-        """Yield process ID, parent, command and counters of each process."""
-        counts = zip(*(self.counters[i::COUNTERS] for i in range(COUNTERS)), strict=True)
-        commands = (command.removesuffix(_ZOMBIE) for command in self.commands)
-        return zip(self.pids, self.parents, commands, counts, strict=True)
+    @property
+    def programs(self) -> list[str]:
+        """The commands without the mark of a zombie."""
+        return [command.removesuffix(_ZOMBIE) for command in self.commands]
+
+    @property
+    def counts(self) -> Iterator[Counts]:
+        """The counters of each process."""
+        return zip(*(self.counters[i::COUNTERS] for i in range(COUNTERS)), strict=True)
+
+    def rolled(self) -> set[tuple[int, str]]:
+        """Return parent and program of the rolled-up records."""
+        if all(self.pids):
+            return set()
+        of_parents = zip(self.pids, self.parents, self.programs, strict=True)
+        return {(parent, program) for pid, parent, program in of_parents if not pid}
 
 
 class Levels(NamedTuple):
@@ -96,16 +107,6 @@ def processes_of(records: Sequence[SampleProcess]) -> int:
     return len(records) + sum([max(0, each.rolledup) for each in records])
 
 
-def levels(processes: Sequence[SampleProcess]) -> Levels:
-    count = processes_of(processes)
-    return Levels(
-        1024 * sum([p.resident_memory for p in processes]),
-        1024 * sum([p.virtual_memory for p in processes]),
-        count,
-        count + sum([p.num_threads for p in processes]),
-    )
-
-
 def average(processes: Sequence[SampleProcess]) -> float:
     return rounded(sum([p.cpu_avg for p in processes]))
 
@@ -121,37 +122,85 @@ def gpu_sums(processes: Sequence[SampleProcess]) -> GpuSums:
     return gpus
 
 
-def snapshot(processes: Sequence[SampleProcess]) -> ProcessSnapshot:
-    """Return the state of a job's processes needed for its next sample."""
-    counters = [n for p in processes for n in (p.cpu_time, p.data_read, p.data_written)]
-    return ProcessSnapshot(
-        tuple([0 if p.rolledup else p.pid for p in processes]),
-        tuple([p.ppid for p in processes]),
-        tuple([intern(p.cmd) for p in processes]),
-        array("Q", counters) if max(counters, default=0) <= UINT64_MAX else counters,
-    )
+class ProcessColumns:
+    """The processes of a sample, column by column and job after job.
+
+    One pass over the processes of all jobs costs a fraction of one over each job.
+    """
+
+    def __init__(self, jobs: Sequence[SampleJob]) -> None:
+        self._jobs = jobs
+        self._processes = processes = list(chain.from_iterable([job.processes for job in jobs]))
+        ends = accumulate([len(job.processes) for job in jobs], initial=0)
+        self._bounds = list(pairwise(ends))
+        self._rolled = [p.rolledup for p in processes]
+        self.has_gpus = any(map(attrgetter("gpus"), processes))
+
+    def levels(self) -> Iterator[Levels]:
+        """Yield the levels of each job; a negative ``rolledup`` counts as 0."""
+        processes = self._processes
+        resident = [p.resident_memory for p in processes]
+        virtual = [p.virtual_memory for p in processes]
+        threads = [p.num_threads for p in processes]
+        more = [max(0, n) for n in self._rolled] if any(self._rolled) else self._rolled
+        for start, end in self._bounds:
+            count = end - start + sum(more[start:end])
+            yield Levels(
+                1024 * sum(resident[start:end]),
+                1024 * sum(virtual[start:end]),
+                count,
+                count + sum(threads[start:end]),
+            )
+
+    def growths(
+        self, before: Sequence[ProcessSnapshot]
+    ) -> Iterator[tuple[ProcessSnapshot, Growth]]:
+        """Yield what is needed of each job for its next sample, and its growth since `before`."""
+        processes = self._processes
+        pids: list[int] = [p.pid for p in processes]
+        if any(self._rolled):
+            pids = [0 if more else pid for more, pid in zip(self._rolled, pids, strict=True)]
+        parents = [p.ppid for p in processes]
+        commands = [p.cmd for p in processes]
+        counters = [n for p in processes for n in (p.cpu_time, p.data_read, p.data_written)]
+        for (start, end), last, job in zip(self._bounds, before, self._jobs, strict=True):
+            counts = counters[COUNTERS * start : COUNTERS * end]
+            same = tuple(pids[start:end]), tuple(parents[start:end]), tuple(commands[start:end])
+            if same == last[:3]:
+                now = ProcessSnapshot(*last[:3], _compact(counts))
+                gains = list(map(sub, counts, last.counters))
+                if min(gains, default=0) >= 0:  # the usual case, fast
+                    grown = sum(gains[::COUNTERS]), sum(gains[1::COUNTERS]), sum(gains[2::COUNTERS])
+                    yield now, Growth(grown, _NONE, 0.0)
+                    continue
+            else:
+                now = ProcessSnapshot(*same[:2], tuple(map(intern, same[2])), _compact(counts))
+            yield now, _growth(last, now, job.processes)
 
 
-def growth(
+def _compact(counters: list[int]) -> Sequence[int]:
+    try:
+        return array("Q", counters)
+    except OverflowError:
+        return counters
+
+
+def _growth(
     before: ProcessSnapshot, now: ProcessSnapshot, processes: Sequence[SampleProcess]
 ) -> Growth:
     """Return the growth of the counters of a job's processes since the previous sample.
 
     `processes` belong to `now`.
     """
-    if now[:3] == before[:3]:
-        gains = [new - old for new, old in zip(now.counters, before.counters, strict=True)]
-        if min(gains, default=0) >= 0:  # the usual case, fast
-            return Growth(tuple([sum(gains[i::COUNTERS]) for i in range(COUNTERS)]), _NONE, 0.0)
-    rolled = {
-        (parent, command) for pid, parent, command, _ in chain(before.rows(), now.rows()) if not pid
-    }
+    rolled = before.rolled() | now.rolled()
     old, new = _Units(before, rolled), _Units(now, rolled)
     started = {unit for unit, command in new.commands.items() if command != old.commands.get(unit)}
     gained, lost = dict(new.counts), dict(old.counts)
     for unit in old.counts.keys() & new.counts.keys():
         then, present = old.counts[unit], new.counts[unit]
-        if isinstance(unit, int) and present[0] < then[0]:
+        if all(map(le, then, present)):
+            gained[unit], lost[unit] = tuple(map(sub, present, then)), _NONE
+        elif isinstance(unit, int) and present[0] < then[0]:
             started.add(unit)  # the process ID was reused
         else:
             gained[unit], lost[unit] = _difference(present, then), _difference(then, present)
@@ -198,17 +247,18 @@ class _Units:
     """The processes of one sample, by a key that identifies them in the other sample."""
 
     def __init__(self, sample: ProcessSnapshot, rolled: Container[tuple[int, str]]) -> None:
+        programs, units = sample.programs, list[_Unit](sample.pids)
+        if rolled:
+            pairs = zip(sample.parents, programs, strict=True)
+            units = [
+                pair if pair in rolled else pid for pid, pair in zip(units, pairs, strict=True)
+            ]
+        self.of_rows = units
+        self.commands = dict(zip(units, programs, strict=True))
+        self._parents = dict(zip(units, sample.parents, strict=True))
+        self._of_pids = {pid: unit for pid, unit in zip(sample.pids, units, strict=True) if pid}
         self.counts: dict[_Unit, Counts] = {}
-        self.commands: dict[_Unit, str] = {}
-        self.of_rows: list[_Unit] = []
-        self._parents: dict[_Unit, int] = {}
-        self._of_pids: dict[int, _Unit] = {}
-        for pid, parent, command, counts in sample.rows():
-            unit = (parent, command) if (parent, command) in rolled else pid
-            self.of_rows.append(unit)
-            if pid:
-                self._of_pids[pid] = unit
-            self._parents[unit], self.commands[unit] = parent, command
+        for unit, counts in zip(units, sample.counts, strict=True):
             known = self.counts.get(unit)
             self.counts[unit] = counts if known is None else _total((known, counts))
 

@@ -46,11 +46,12 @@ class _GpuCodes(NamedTuple):
 class _JobCodes:
     """A job's series codes."""
 
-    __slots__ = ("floats", "gpus", "ints", "tags")
+    __slots__ = ("data", "gpus", "ints", "tags", "used")
 
     def __init__(self, tags: Mapping[str, str], columns: LinesBuilder) -> None:
         self.tags = tags
-        self.floats = _codes(columns, metrics.JOB_FLOATS, tags)
+        self.used = _codes(columns, metrics.JOB_FLOATS[:1], tags)
+        self.data = _codes(columns, metrics.JOB_FLOATS[1:], tags)
         self.ints = _codes(columns, metrics.JOB_INTS, tags)
         self.gpus: dict[str, Codes] = {}
 
@@ -257,29 +258,30 @@ class NodeSamples:
         known, codes, now = self._jobs, {}, {}
         int_codes, ints = columns.ints.codes, columns.ints.values
         float_codes, floats = columns.floats.codes, columns.floats.values
-        for job in jobs:
-            key = job.job, job.epoch, job.user
+        processes = sums.ProcessColumns(jobs)
+        keys = [(job.job, job.epoch, job.user) for job in jobs]
+        last = [before.get(key, _NOTHING) for key in keys]
+        for key, job, levels, (seen, growth) in zip(
+            keys, jobs, processes.levels(), processes.growths(last), strict=True
+        ):
             of_job = codes[key] = known.get(key) or self._codes_of_job(key, columns)
             int_codes += of_job.ints
-            ints += sums.levels(job.processes)
+            ints += levels
             if seconds:
-                seen = now[key] = sums.snapshot(job.processes)
-                growth = sums.growth(before.get(key, _NOTHING), seen, job.processes)
-                _, read, written = map(sum, zip(growth.lasting, growth.new, strict=True))
-                float_codes += of_job.floats[:1]
+                float_codes += of_job.used
                 floats.append(capacity.used(growth, seconds))
                 if seen.has_data:  # else Sonar was not permitted to read it
-                    float_codes += of_job.floats[1:]
-                    floats += (1024 * read / seconds, 1024 * written / seconds)
+                    float_codes += of_job.data
+                    (_, read, written), (_, new_read, new_written) = growth.lasting, growth.new
+                    floats.append(1024 * (read + new_read) / seconds)
+                    floats.append(1024 * (written + new_written) / seconds)
             elif not late:
-                now[key] = sums.snapshot(job.processes)
-                float_codes += of_job.floats[:1]
+                float_codes += of_job.used
                 floats.append(min(sums.average(job.processes), capacity.maximum))
-            for uuid, (util, memory, share) in sums.gpu_sums(job.processes).items():
-                gpu = of_job.gpus.get(uuid) or _codes_of_job_gpu(of_job, uuid, columns)
-                is_known = (util or uuid in idle, memory, share or memory)
-                float_codes += array("i", compress(gpu, is_known))
-                floats += compress((util, memory * _JOB_GPU_MEMORY.scale, share), is_known)
+            if processes.has_gpus:
+                _add_job_gpus(job, of_job, columns, idle)
+            if not late:
+                now[key] = seen
         if not late:
             self._jobs = codes
         return now
@@ -340,6 +342,16 @@ def _merged(jobs: Sequence[sonar.SampleJob]) -> Sequence[sonar.SampleJob]:
         sonar.SampleJob(number, user, epoch, tuple(members))
         for (number, epoch, user), members in processes.items()
     ]
+
+
+def _add_job_gpus(
+    job: sonar.SampleJob, of_job: _JobCodes, columns: LinesBuilder, idle: Container[str]
+) -> None:
+    for uuid, (util, memory, share) in sums.gpu_sums(job.processes).items():
+        gpu = of_job.gpus.get(uuid) or _codes_of_job_gpu(of_job, uuid, columns)
+        is_known = (util or uuid in idle, memory, share or memory)
+        columns.floats.codes += array("i", compress(gpu, is_known))
+        columns.floats.values += compress((util, memory * _JOB_GPU_MEMORY.scale, share), is_known)
 
 
 def _codes_of_job_gpu(job: _JobCodes, uuid: str, columns: LinesBuilder) -> Codes:

@@ -23,15 +23,26 @@ def process(
 
 def growth(before: tuple[SampleProcess, ...], now: tuple[SampleProcess, ...]) -> Growth:
     """Return the growth from one sample to the next."""
-    return sums.growth(sums.snapshot(before), sums.snapshot(now), now)
+    return grown(grown(sums.ProcessSnapshot(), before)[0], now)[1]
+
+
+def grown(
+    before: sums.ProcessSnapshot, now: tuple[SampleProcess, ...]
+) -> tuple[sums.ProcessSnapshot, Growth]:
+    [found] = sums.ProcessColumns([SampleJob(7, "ann", 0, now)]).growths([before])
+    return found
 
 
 def test_levels_count_rolled_up_processes() -> None:
     """Memory is in bytes; each process has a main thread that ``num_threads`` does not count."""
     one = SampleProcess(resident_memory=3, virtual_memory=5, num_threads=2, pid=1)
-    levels = sums.levels((one, replace(one, pid=2, rolledup=4)))
-    assert levels == (6 * 1024, 10 * 1024, 6, 10)
-    assert sums.levels((replace(one, rolledup=-3),)).processes == 1
+    two = SampleJob(7, processes=(one, replace(one, pid=2, rolledup=4)))
+    negative = SampleJob(8, processes=(replace(one, rolledup=-3),))
+    assert list(sums.ProcessColumns([two, SampleJob(9), negative]).levels()) == [
+        (6 * 1024, 10 * 1024, 6, 10),
+        (0, 0, 0, 0),
+        (3 * 1024, 5 * 1024, 1, 3),
+    ]
 
 
 def test_growth_finds_processes_in_any_order() -> None:
@@ -143,8 +154,7 @@ def assert_adds_up(samples: list[tuple[tuple[SampleProcess, ...], int]], *, roll
         job = SampleJob(job=7, user="ann", processes=sampled)
         if rollup:
             (job,) = roll_up(SampleAttributes(jobs=(job,))).jobs
-        now = sums.snapshot(job.processes)
-        part = sums.growth(before, now, job.processes)
+        now, part = grown(before, job.processes)
         total += part.lasting[0] + part.new[0]
         assert total == used
         before = now

@@ -7,15 +7,19 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
+import pytest
 
 from ccpipe.config import Site
 from ccpipe.errors import UnavailableError
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.pipeline import Limits, Sink, run
+from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.sources.http import HttpSource
 from ccpipe.telemetry import Telemetry
+from tests.cli.command import command, environment
 from tests.conftest import eventually, free_port
+from tests.paths import ROOT
 
 LINE = b"cpu_load,host=n1 value=0.5 1740052800\n"
 
@@ -71,6 +75,38 @@ async def running(
             assert pipe.done()
             assert source.held == 0
     pipe.result()
+
+
+@asynccontextmanager
+async def bridge(recipe: str, site: Site, listen: str, **environ: str) -> AsyncIterator[str]:
+    """Run a shipped recipe at another address; yield its URL."""
+    env = environment(
+        CCPIPE_CLUSTER=site.cluster,
+        CCPIPE_BUS__SERVERS=site.bus.servers[0],
+        CCPIPE_SOURCE__LISTEN=listen,
+        **environ,
+    )
+    process = await asyncio.create_subprocess_exec(
+        *command("bridge", ROOT / "bridges" / recipe), env=env, preexec_fn=die_with_parent
+    )
+    url = f"http://{listen}"
+    try:
+        async with aiohttp.ClientSession() as session:
+            await eventually_answers(session, f"{url}/ping")
+        yield url
+    finally:
+        process.terminate()
+        await asyncio.wait_for(process.wait(), 60)
+
+
+async def eventually_answers(session: aiohttp.ClientSession, url: str) -> None:
+    for _ in range(600):
+        try:
+            async with session.get(url):
+                return
+        except aiohttp.ClientError:
+            await asyncio.sleep(0.1)
+    pytest.fail(f"{url} does not answer")
 
 
 def basic(user: str, word: str = "x") -> dict[str, str]:

@@ -6,8 +6,7 @@ import json
 import shutil
 import time
 import zlib
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,8 @@ from ccpipe.formats.lineprotocol import decode
 from ccpipe.pipeline import Limits
 from ccpipe.process.die_with_parent import die_with_parent
 from ccpipe.sources.http import HttpSource
-from tests.cli.command import command, environment
 from tests.conftest import eventually, free_port
-from tests.paths import ROOT, TEST_DATA
+from tests.paths import TEST_DATA
 from tests.servers.nats.stored import stored_lines
 from tests.sources.http_client import (
     ENVELOPE,
@@ -31,6 +29,7 @@ from tests.sources.http_client import (
     Gate,
     SonarGate,
     basic,
+    bridge,
     envelope_of,
     error_of,
     running,
@@ -323,38 +322,6 @@ async def test_source_accepts_envelopes() -> None:
         is_json = {"Content-Type": "application/json"}
         assert (await client.post(body, "/api/other", headers=is_json))[0] == 404
     assert [envelope.data.attributes.cluster for envelope in sink.written] == ["fox", "fox"]
-
-
-@asynccontextmanager
-async def bridge(recipe: str, site: Site, listen: str, **environ: str) -> AsyncIterator[str]:
-    """Run a shipped recipe at another address; yield its URL."""
-    env = environment(
-        CCPIPE_CLUSTER=site.cluster,
-        CCPIPE_BUS__SERVERS=site.bus.servers[0],
-        CCPIPE_SOURCE__LISTEN=listen,
-        **environ,
-    )
-    process = await asyncio.create_subprocess_exec(
-        *command("bridge", ROOT / "bridges" / recipe), env=env, preexec_fn=die_with_parent
-    )
-    url = f"http://{listen}"
-    try:
-        async with aiohttp.ClientSession() as session:
-            await eventually_answers(session, f"{url}/ping")
-        yield url
-    finally:
-        process.terminate()
-        await asyncio.wait_for(process.wait(), 60)
-
-
-async def eventually_answers(session: aiohttp.ClientSession, url: str) -> None:
-    for _ in range(600):
-        try:
-            async with session.get(url):
-                return
-        except aiohttp.ClientError:
-            await asyncio.sleep(0.1)
-    pytest.fail(f"{url} does not answer")
 
 
 async def test_response_204_means_stored_by_broker(tmp_path: Path) -> None:

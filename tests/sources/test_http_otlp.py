@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,17 +23,19 @@ from opentelemetry.sdk.metrics.export import AggregationTemporality, PeriodicExp
 from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
 
-from ccpipe.config import Duration, Size
+from ccpipe.bus.nats.server import NatsServer
+from ccpipe.config import Bus, Duration, Site, Size
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.formats.otlp.encoder import MetricsEncoder, attribute
 from ccpipe.formats.otlp.responses import decode_response, decode_status
 from ccpipe.formats.protobuf import message
 from ccpipe.message import Message
 from ccpipe.sinks.otlp import OtlpSink
-from tests.conftest import eventually
+from tests.conftest import eventually, free_port
 from tests.formats.otlp.test_encoder import NAMES, SIGNED
+from tests.servers.nats.stored import stored_lines
 from tests.sinks.conftest import NOON, Given, carry, metric
-from tests.sources.http_client import Client, Gate, running
+from tests.sources.http_client import Client, Gate, bridge, running
 
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
 BODY = MetricsEncoder().encode(to_lines([metric(1.5)]))
@@ -147,6 +150,23 @@ async def test_source_stores_logs_of_sdk() -> None:
     tags = {"cluster": "fox", "hostname": "n1", "job.id": "7", "loglevel": "warn", "type": "node"}
     assert found == Message("solver", tags, "disk is slow", NOON, "log")
     assert found.problems() == []
+
+
+async def test_200_means_stored_by_broker(tmp_path: Path) -> None:
+    """With the shipped recipe, which gives metrics of applications a type."""
+    broker = NatsServer(tmp_path / "nats", port=free_port())
+    site = Site(cluster="fox.test", bus=Bus(servers=[broker.url]))
+    listen = f"127.0.0.1:{free_port()}"
+    body = MetricsEncoder().encode(to_lines([Message("wait", {"hostname": "n1"}, 1.5, NOON)]))
+    async with (
+        broker,
+        bridge("from-otlp.toml", site, listen) as url,
+        aiohttp.ClientSession(headers=PROTOBUF) as session,
+    ):
+        async with session.post(f"{url}/v1/metrics", data=body) as answer:
+            assert (answer.status, await answer.read()) == (200, b"")
+        (kept,) = await stored_lines(broker)
+    assert kept == Message("wait", {"hostname": "n1", "type": "node"}, 1.5, NOON)
 
 
 async def test_response_waits_until_points_are_stored() -> None:

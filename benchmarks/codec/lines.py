@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from line_protocol_parser import parse_line
 from pyarrow import csv
 
+from benchmarks.codec import otlp
 from benchmarks.payloads import first_bytes, payload, realistic
 from benchmarks.timing import Result, rate, rates
 from ccpipe.formats.lineprotocol import SeriesTable, decode, encode, to_lines
@@ -123,6 +124,7 @@ def encoding() -> list[Result]:
         measured["columns → the same, snappy"] = lambda: remote.encode(columns)
     except Exception as error:  # noqa: BLE001 - an extra that is not installed here
         print(f"skipping Prometheus remote write: {error}")
+    measured |= otlp.contenders(columns)
     return [Result(what, speed) for what, speed in rates(measured, len(lines)).items()]
 
 

@@ -20,7 +20,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from operator import itemgetter, le
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ccpipe import __version__
 from ccpipe.errors import EncodeError
@@ -60,8 +60,10 @@ class MetricsEncoder:
         """Send metrics whose name `is_counter` as monotonic cumulative sums, others as gauges."""
         self._is_counter = is_counter
         self._table: SeriesTable | None = None
-        self._points: dict[tuple[int, int], _Point] = {}
-        """By the codes of series and field in the table."""
+        self._points: dict[int | None, dict[Any, _Point]] = {}
+        """By the codes of field and series in the table; for None by those of series and field."""
+        self._cached = 0
+        """Number of all of them."""
         self._metrics: dict[_Metric, int] = {}
         """Codes of metrics."""
 
@@ -74,8 +76,8 @@ class MetricsEncoder:
         """
         if len(lines) and min(lines.times) <= 0:
             raise EncodeError("OpenTelemetry has no times before 1970, and no points without time")
-        if self._table is not lines.table or len(self._points) > MAX_CACHED:
-            self._table, self._points, self._metrics = lines.table, {}, {}
+        if self._table is not lines.table or self._cached > MAX_CACHED:
+            self._table, self._points, self._metrics, self._cached = lines.table, {}, {}, 0
         found = self._data_points(lines)
         metrics = list(self._metrics)
         resources = defaultdict[bytes, list[bytes]](list)
@@ -89,11 +91,15 @@ class MetricsEncoder:
 
     def _data_points(self, lines: Lines) -> dict[int, list[bytes]]:
         """Return the parts of the encoded data points of each metric, by its code."""
-        points, found = self._points, defaultdict[int, list[bytes]](list)
-        for time, series, field, kind, number, exact in _by_time(lines):
-            known = points.get((series, field))
+        only, found = lines.only_field, defaultdict[int, list[bytes]](list)
+        # Series alone are cheaper keys than pairs; most lines have one field.
+        keys: Iterable[Any] = lines.series if only is not None else _pairs(lines)
+        points = self._points.setdefault(only, {})
+        for time, key, kind, number, exact in _by_time(lines, keys):
+            known = points.get(key)
             if known is None:
-                known = self._point(series, field)
+                pair = key if only is None else (key, only)
+                known = points[key] = self._point(*pair)
             metric, head, tail = known
             if kind == _FLOAT or (kind == _UINT and exact < 0):
                 value = _FLOAT_VALUE(time, _AS_DOUBLE, number)
@@ -115,8 +121,8 @@ class MetricsEncoder:
         metric = _Metric(_resource(series), metric_name(series, self._table.fields[field]))
         number = self._metrics.setdefault(metric, len(self._metrics))
         head = b"\x0a" + varint(_NUMBER_SIZE + len(attributes)) + b"\x19"
-        point = self._points[code, field] = number, head, attributes
-        return point
+        self._cached += 1
+        return number, head, attributes
 
     def _metric(self, name: str, points: bytes) -> bytes:
         if self._is_counter(name):
@@ -126,11 +132,14 @@ class MetricsEncoder:
         return message(2, message(1, name.encode()) + data)
 
 
-def _by_time(lines: Lines) -> Iterable[tuple[int, int, int, int, float, int]]:
-    """Return time, codes and cells of the rows; Prometheus rejects a late point of a series."""
+def _pairs(lines: Lines) -> Iterable[tuple[int, int]]:
+    return zip(lines.series, lines.fields, strict=True)
+
+
+def _by_time(lines: Lines, keys: Iterable[Any]) -> Iterable[tuple[int, Any, int, float, int]]:
+    """Return time, key and cells of the rows; Prometheus rejects a late point of a series."""
     times = lines.times
-    columns = times, lines.series, lines.fields, lines.types, lines.numbers, lines.exact
-    rows = zip(*columns, strict=True)
+    rows = zip(times, keys, lines.types, lines.numbers, lines.exact, strict=True)
     return rows if all(map(le, times, times[1:])) else sorted(rows, key=itemgetter(0))
 
 

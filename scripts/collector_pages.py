@@ -64,6 +64,11 @@ SOURCES: Mapping[str, Mapping[str, str]] = {
     "clock": {"*": "/sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq or /proc/cpuinfo"},
     "command": {},
     "cpu": {"*": "/proc/stat"},
+    "cpu_limits": {
+        "*_power_limit": "/sys/class/powercap/intel-rapl:*/constraint_0_power_limit_uw",
+        "min_*": "/sys/devices/system/cpu/cpufreq/policy*/scaling_min_freq",
+        "*": "/sys/devices/system/cpu/cpufreq/policy*/scaling_max_freq",
+    },
     "disk": {"io_*": "/proc/diskstats", "*": "/proc/self/mounts and statvfs(2)"},
     "gpfs": {"*": "mmpmon: fs_io_s"},
     "infiniband": {"*": "/sys/class/infiniband/*/ports/*/counters/*"},

@@ -18,6 +18,7 @@ from ccpipe.errors import DataError
 from ccpipe.message import Message
 from ccpipe.node.collectors.clock import Clock
 from ccpipe.node.collectors.cpu import Cpu
+from ccpipe.node.collectors.cpu_limits import CpuLimits
 from ccpipe.node.collectors.gpu.amd_gpu import AmdGpu
 from ccpipe.node.collectors.infiniband import InfiniBand
 from ccpipe.node.collectors.ipmi import Ipmi
@@ -58,7 +59,7 @@ OTHERWISE = {
 UNLIKE = {"processes", "self", "topprocs"}
 """Collectors that count or rank what they read, or read this very process."""
 
-AGGREGATES = {("clock", "node", "", "", "")}
+AGGREGATES = {(name, "node", "", "", "") for name in ("clock", "min_cpu_freq", "max_cpu_freq")}
 """Metrics that are the mean of what could be read."""
 
 OF_THIS_MACHINE = {"disk_free", "part_max_used"}
@@ -89,6 +90,7 @@ CASES = {
     "temperature": Case(partial(Temperature, limits=True), "hwmon"),
     "rapl": Case(Rapl, "rapl"),
     "clock": Case(Clock, "clock"),
+    "cpu_limits": Case(CpuLimits, "cpu-limits"),
     "numa": Case(Numa, "captured-sys"),
     "pressure": Case(Pressure, "pressure"),
     "amd_gpu": Case(AmdGpu, "amd"),

@@ -31,6 +31,7 @@ COLLECTORS = {
 }
 EVERYTHING: dict[str, dict[str, object]] = {
     "cpu": {"hwthreads": ["*"]},
+    "cpu_limits": {"hwthreads": True},
     "memory": {"domains": True},
     "network": {"exclude": []},
     "topprocs": {"num_procs": 20},
@@ -39,6 +40,7 @@ EVERYTHING: dict[str, dict[str, object]] = {
 TREES = {  # with all files of a collector, if its first captured tree lacks some
     "amd_gpu": "amd",
     "clock": "clock",
+    "cpu_limits": "cpu-limits",
     "infiniband": "infiniband",
     "lustre": "lustre",
     "lustre_jobstats": "lustre-jobstats",

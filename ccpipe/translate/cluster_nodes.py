@@ -18,6 +18,7 @@ from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats.clustercockpit import NodeState, encode_node_states
 from ccpipe.formats.nodelist import expand
 from ccpipe.jobs import Job, JobNode
+from ccpipe.message import Message, metric
 
 
 class _Accelerator(msgspec.Struct):
@@ -153,9 +154,30 @@ def node_state_payloads(
     cluster: str, states: Mapping[str, list[str]], jobs: Iterable[Job]
 ) -> Iterator[str]:
     """Yield the payloads of events ``nodestate``; `jobs` are those that are known to run."""
+    yield from encode_node_states(cluster, _rows(states, jobs))
+
+
+def node_metrics(
+    cluster: str, states: Mapping[str, list[str]], jobs: Iterable[Job], time: int
+) -> Iterator[Message]:
+    """Yield the numbers of the events as metrics of the nodes; memory in kB of 1024 bytes."""
+    for row in _rows(states, jobs):
+        tags = {"cluster": cluster, "hostname": row.hostname, "type": "node"}
+        memory = row.memoryAllocated
+        numbers = {
+            "cpus_allocated": row.cpusAllocated,
+            "gpus_allocated": row.gpusAllocated,
+            "mem_allocated": None if memory is None else memory * 1024,
+            "jobs_running": row.jobsRunning,
+        }
+        for name, number in numbers.items():
+            if number is not None:
+                yield metric(name, number, time=time, tags=tags)
+
+
+def _rows(states: Mapping[str, list[str]], jobs: Iterable[Job]) -> list[NodeState]:
     uses = uses_of(jobs)
-    rows = [_node_state(name, known, uses.get(name)) for name, known in states.items()]
-    yield from encode_node_states(cluster, rows)
+    return [_node_state(name, known, uses.get(name)) for name, known in states.items()]
 
 
 def _node_state(name: str, states: list[str], use: NodeUse | None) -> NodeState:

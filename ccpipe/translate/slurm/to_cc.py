@@ -1,19 +1,20 @@
 """Slurm's jobs and node states as ClusterCockpit's events."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ccpipe.config import Duration, Site
-from ccpipe.errors import DataError
+from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats.clustercockpit import encode_node_reasons
 from ccpipe.formats.lineprotocol import Lines, RejectedLine, to_lines
+from ccpipe.formats.nodelist import expand
 from ccpipe.jobs import Job, Jobs, Lifecycle, Outbox
 from ccpipe.jobs import message as job_message
 from ccpipe.jobs.pending import QueueReports
 from ccpipe.message import Message, event, log
 from ccpipe.pipeline import HoldingTranslator, Scope
 from ccpipe.pipeline.state import StateStore
-from ccpipe.translate.cluster_nodes import NodeNumbers, node_state_payloads
+from ccpipe.translate.cluster_nodes import NodeNumbers, node_metrics, node_state_payloads
 from ccpipe.translate.slurm.jobs import original, with_comment_gpus
 
 MAX_REASON = 255
@@ -38,6 +39,8 @@ class SlurmToCc(HoldingTranslator[Jobs, Lines]):
         comment_gpus: bool = False,
         cluster_json: str = "",
         pending_jobs: bool = True,
+        node_metrics: bool = False,
+        exclude_nodes: list[str] = [],  # noqa: B006 - only read
         stop_delay: Duration = Duration(2),
         state_file: str = "",
     ) -> None:
@@ -57,15 +60,28 @@ class SlurmToCc(HoldingTranslator[Jobs, Lines]):
             others.
         pending_jobs
             Whether jobs that wait are reported by events ``jobpending``.
+        node_metrics
+            Whether the CPUs, GPUs and memory that are allocated on each node, and its running jobs,
+            are also sent as metrics.
+        exclude_nodes
+            Node lists, such as ``login[1-4]``: nodes without states, and a job that only has such
+            nodes is not reported.
         stop_delay
             Time between a start and a stop that are known at different times; see ``Lifecycle``.
         state_file
             A file, on a local disk, that keeps which starts and stops were sent, and which jobs are
             pending. Without it, starts and pending jobs are sent again after a restart.
 
+        Raises
+        ------
+        ConfigError
+            if a list of nodes or the file of the cluster is invalid.
+
         """
         self.site = site
         self.comment_gpus = comment_gpus
+        self.node_metrics = node_metrics
+        self._excluded = _expanded(exclude_nodes)
         self._numbers = NodeNumbers.read(gpu_ids, cluster_json)
         self._rejected: list[RejectedLine] = []  # jobs of this feed
         self._state = StateStore(state_file)
@@ -84,7 +100,7 @@ class SlurmToCc(HoldingTranslator[Jobs, Lines]):
     def feed(self, records: Jobs) -> Lines:
         self._state.open()
         for job in records:
-            if not job.step:
+            if not job.step and not self._is_excluded(job):
                 self._add(job, records.time)
         made = list(self._about_cluster(records))
         made += self._outbox.put([*self._job_events(), *self._queue_events(records)])
@@ -93,6 +109,11 @@ class SlurmToCc(HoldingTranslator[Jobs, Lines]):
 
     def flush(self) -> Lines:
         return to_lines(self._outbox.flush())
+
+    def _is_excluded(self, job: Job) -> bool:
+        """Return whether a job has nodes, and all of them are excluded."""
+        names = [node.hostname for node in job.nodes]
+        return bool(names and self._excluded) and self._excluded.issuperset(names)
 
     def _add(self, job: Job, time: int) -> None:
         try:
@@ -126,16 +147,26 @@ class SlurmToCc(HoldingTranslator[Jobs, Lines]):
         cluster, time = self.site.cluster, records.time
         tags = {"cluster": cluster, "hostname": cluster, "type": "node"}
         if records.cluster is not None:
+            nodes = [node for node in records.cluster.nodes if node.name not in self._excluded]
             states = {
                 node.name: list(dict.fromkeys(state.lower() for state in node.states))
-                for node in records.cluster.nodes
+                for node in nodes
             }
-            running = self._jobs.running(cluster)
+            running = list(self._jobs.running(cluster))
             for payload in node_state_payloads(cluster, states, running):
                 yield event("nodestate", "nodestate", payload, time=time, tags=tags)
-            reasons = {node.name: node.reason[:MAX_REASON] for node in records.cluster.nodes}
+            if self.node_metrics:
+                yield from node_metrics(cluster, states, running, time)
+            reasons = {node.name: node.reason[:MAX_REASON] for node in nodes}
             for payload in encode_node_reasons(cluster, reasons):
                 yield event("nodereason", "nodereason", payload, time=time, tags=tags)
         tags = {**tags, "hostname": self.site.hostname or cluster}
         for text in records.errors:
             yield log("sonar", "error", text, time=time, tags=tags)
+
+
+def _expanded(lists: Sequence[str]) -> frozenset[str]:
+    try:
+        return frozenset(name for each in lists for name in expand(each))
+    except DataError as error:
+        raise ConfigError(f"exclude_nodes: {error}") from None

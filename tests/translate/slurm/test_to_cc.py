@@ -142,6 +142,39 @@ def test_node_states_include_resources_used_by_jobs() -> None:
     }  # fmt: skip
 
 
+def test_numbers_of_nodes_are_metrics_by_option() -> None:
+    """Zero where a node is idle; none where its jobs are not known."""
+    found = translator(node_metrics=True)
+    found.feed(jobs(LIVE))
+    cluster = Cluster([Node("g1", ("MIXED",)), Node("g2", ("IDLE",)), Node("g3", ("DOWN",))])
+    event, *metrics = found.feed(Jobs(time=TIME, cluster=cluster))
+    assert event.name == "nodestate"
+    assert {(m.name, m.tags["hostname"]): m.value for m in metrics} == {
+        ("cpus_allocated", "g1"): 2, ("gpus_allocated", "g1"): 2, ("jobs_running", "g1"): 1,
+        ("mem_allocated", "g1"): 2**20, ("cpus_allocated", "g2"): 0, ("gpus_allocated", "g2"): 0,
+        ("jobs_running", "g2"): 0, ("mem_allocated", "g2"): 0,
+    }  # fmt: skip
+    assert {(m.field, m.time, m.tags["type"], m.tags["cluster"]) for m in metrics} == {
+        ("value", TIME, "node", "fox")
+    }
+
+
+def test_excluded_nodes_have_no_states_and_their_jobs_are_not_reported() -> None:
+    """A job that also has other nodes is reported with all of them; so is one that waits."""
+    found = translator(exclude_nodes=["g[1-2]", "login1"])
+    assert functions(found.feed(jobs(LIVE))) == []
+    assert functions(found.feed(jobs(ENDED))) == []
+    both = replace(LIVE, id=SlurmId(8), node_list="g[1,3]", allocation=())
+    (start,) = found.feed(jobs(both))
+    hosts = [each["hostname"] for each in json.loads(str(start.value))["resources"]]
+    assert hosts == ["g1", "g3"]
+    cluster = Cluster([Node("g1", ("DOWN",), "no reason"), Node("g3", ("IDLE",))])
+    (event,) = found.feed(Jobs(time=TIME, cluster=cluster))
+    assert [row["hostname"] for row in json.loads(str(event.value))["nodes"]] == ["g3"]
+    with pytest.raises(ConfigError, match=r"exclude_nodes: .*g\[1-"):
+        translator(exclude_nodes=["g[1-"])
+
+
 def test_reasons_of_nodes_are_event_of_their_own() -> None:
     """The keys of nodestate have no place for them; without a reason there is none."""
     down = Node("g3", ("DOWN",), "bad DIMM" + 300 * "!")

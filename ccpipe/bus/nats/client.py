@@ -88,6 +88,7 @@ PRIVATE = {
     "Client._current_server": "the scheme of its URL",
     # JetStream
     "JetStreamContext._api_request(req_subject, req, timeout)": "other methods drop unknown fields",
+    "JetStreamContext._nc": "the server's version",
     "JetStreamContext._prefix": "prefix of the domain",
     "JetStreamContext._timeout": "timeout of the context",
 }
@@ -431,3 +432,13 @@ async def api_request(
     prefix, timeout = jetstream._prefix, jetstream._timeout
     payload = json.dumps(request).encode() if request else b""
     return await jetstream._api_request(f"{prefix}.{subject}", payload, timeout=timeout)
+
+
+def server_version(jetstream: "JetStreamContext") -> str:
+    """Return the version of the server that is connected, or was last; empty before."""
+    return str(jetstream._nc._server_info.get("version", ""))
+
+
+def takes_batches(version: str) -> bool:
+    """Return whether streams of a server of this version can store fast-ingest batches."""
+    return [int(each) for each in version.split(".")[:2] if each.isdigit()] >= [2, 14]

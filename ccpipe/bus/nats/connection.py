@@ -14,7 +14,7 @@ import msgspec
 import nats.errors
 
 from ccpipe.bus.nats.announcement import running
-from ccpipe.bus.nats.client import PING_SECONDS, UNANSWERED_PINGS, Client
+from ccpipe.bus.nats.client import PING_SECONDS, UNANSWERED_PINGS, Client, takes_batches
 from ccpipe.bus.nats.credentials import (
     check_urls,
     client_options,
@@ -72,6 +72,7 @@ class Connection:
         """Whether the server did not respond to the last call of ``answers``."""
         self.connects = 0
         """Number of times the connection was made."""
+        self._refused_batch = -1  # the connection number since which none is tried
         check_urls(self.servers)
         self._options = client_options(bus)
         self.permissions = Permissions()
@@ -167,6 +168,15 @@ class Connection:
     @property
     def server_version(self) -> str:
         return self._client.server_version
+
+    @property
+    def takes_batches(self) -> bool:
+        """Whether a stream may store fast-ingest batches, if its configuration allows them."""
+        return takes_batches(self.server_version) and self._refused_batch != self.connects
+
+    def refuse_batches(self) -> None:
+        """Note that a stream does not store batches; they are tried again after a reconnect."""
+        self._refused_batch = self.connects
 
     @property
     def max_payload(self) -> int:
@@ -366,12 +376,19 @@ class Answer(msgspec.Struct):
     """Name of the stream that stored it; empty if none has."""
     error: dict[str, Any] | None = None
     """Why the stream rejected it: an error of JetStream's API."""
+    batch: str = ""
+    """The batch that it belongs to; empty if the message was stored by itself."""
+    count: int = 0
+    """How many of the first messages of the batch are stored."""
 
 
 NO_STREAM = Answer()
 """The subject has no subscriber, and no stream stores it."""
 
 _decode = msgspec.json.Decoder(Answer).decode
+
+_BEGIN, _APPEND, _COMMIT = range(3)
+"""What a message of a batch does."""
 
 
 class Waiting(ABC):
@@ -410,13 +427,28 @@ class Acknowledgements:
         """Subscribe, once; raises UnavailableError if not connected."""
         if not self._inbox:
             self._inbox = self._new_inbox()
-            await self._subscribe(f"{self._inbox}.*", self._receive)
+            await self._subscribe(f"{self._inbox}.>", self._receive)
 
     def expect(self, waiting: Waiting) -> str:
         """Return a reply subject whose reply is dispatched to `waiting`."""
         reply = f"{self._inbox}.{next(self._numbers)}"
         self._waiting[reply] = waiting
         return reply
+
+    def expect_batch(self, waiting: Waiting, count: int) -> list[str]:
+        """Return reply subjects that make a batch of `count` messages.
+
+        They name the batch, after how many messages the server confirms what is stored so far, that
+        it stores nothing after a missing message, the number of the message and what it does: it
+        begins the batch, belongs to it or ends it.
+
+        Source: ADR-50, *JetStream Batch Publishing*, fast-ingest batches.
+        """
+        batch = f"{self._inbox}.{self._inbox.rpartition('.')[2]}-{next(self._numbers)}"
+        kinds = [_BEGIN, *[_APPEND] * (count - 2), _COMMIT]
+        replies = [f"{batch}.{count}.fail.{n}.{kind}.$FI" for n, kind in enumerate(kinds, 1)]
+        self._waiting |= dict.fromkeys(replies, waiting)
+        return replies
 
     def forget(self, replies: Iterable[str]) -> None:
         for reply in replies:

@@ -2,9 +2,11 @@
 
 import asyncio
 import re
+from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -85,6 +87,10 @@ PING_SECONDS = 1.0
 """Time limit for the broker to respond at all."""
 IN_FLIGHT = 32
 """Maximum number of unacknowledged messages, each on a different subject."""
+BATCH, BATCH_BYTES = 500, 2**21
+"""Maximum number of messages in a batch, and of their bytes unless a single one is larger."""
+SMALLEST_BATCH = 3
+"""A batch is answered twice."""
 
 
 class NoStreamError(UnavailableError):
@@ -99,9 +105,10 @@ class NoStreamError(UnavailableError):
 async def store(bus: Connection, messages: Sequence[Outgoing], stored: set[str]) -> None:
     """Publish messages and wait until streams have stored them; adds their ids to `stored`.
 
-    Messages whose ids are in `stored` are skipped. A message is sent after the previous one on its
-    subject is stored: if several were in flight and one failed, its retry would arrive after
-    later messages.
+    Messages whose ids are in `stored` are skipped. They are sent in batches, of which a stream
+    stores no message after one that is missing or rejected. What a batch did not store, because of
+    an error or of duplicates, is sent again, each message after the previous one on its subject is
+    stored: if several were in flight and one failed, its retry would arrive after later messages.
 
     Raises as ``Sink.write`` does; NoStreamError if no stream acknowledges a message; ForbiddenError
     if the server does not permit some subjects, while messages on others are stored.
@@ -111,6 +118,7 @@ async def store(bus: Connection, messages: Sequence[Outgoing], stored: set[str])
     if bus.is_silent and not await bus.answers(PING_SECONDS):
         raise _no_answer(messages[0].subject)
     await bus.acknowledgements.open()
+    await _store_batches(bus, [each for each in messages if each.id not in stored], stored)
     window = _Window(bus, messages, stored)
     with bus.permissions.watching({message.subject for message in messages}, window.refuse):
         await window.run()
@@ -123,6 +131,69 @@ async def store(bus: Connection, messages: Sequence[Outgoing], stored: set[str])
         raise ForbiddenError(window.refused)
     if missing is not None:
         raise missing
+
+
+async def _store_batches(bus: Connection, messages: Sequence[Outgoing], stored: set[str]) -> None:
+    """Store messages in batches, as far as they are answered as expected; raises as `store`."""
+    ends = list(accumulate(len(each.payload) for each in messages))
+    first = before = 0
+    while bus.takes_batches and len(messages) - first >= SMALLEST_BATCH:
+        last = bisect_right(ends, before + BATCH_BYTES, first, min(first + BATCH, len(messages)))
+        part = messages[first : max(last, first + 1)]
+        if len(part) < SMALLEST_BATCH or not await _Batch(bus, part).store(stored):
+            return
+        first += len(part)
+        before = ends[first - 1]
+
+
+class _Batch(Waiting):
+    """Messages that are sent together, answered when the last of them is stored."""
+
+    def __init__(self, bus: Connection, messages: Sequence[Outgoing]) -> None:
+        self._bus = bus
+        self._messages = messages
+        self._done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        """How many of the first messages are stored for certain."""
+
+    async def store(self, stored: set[str]) -> bool:
+        """Send them; adds the ids of stored ones to `stored`. Return whether these are all."""
+        bus, messages = self._bus, self._messages
+        replies = bus.acknowledgements.expect_batch(self, len(messages))
+        try:
+            pairs = zip(messages, replies, strict=True)
+            commands = [
+                part for one, reply in pairs for part in one.command(reply, bus.max_payload)
+            ]
+            subjects = {message.subject for message in messages}
+            with bus.permissions.watching(subjects, lambda _: self._end(0)):
+                bus.write(commands)
+                async with asyncio.timeout(STORE_SECONDS):
+                    count = await self._done
+        except TimeoutError:
+            raise await _diagnose(bus, messages[0].subject) from None
+        finally:
+            bus.acknowledgements.forget(replies)
+        stored.update(message.id for message in messages[:count])
+        return count == len(messages)
+
+    def _end(self, count: int) -> None:
+        if not self._done.done():
+            self._done.set_result(count)
+
+    def answered(self, reply: str, answer: Answer) -> None:  # noqa: ARG002 - of the base class
+        if answer.error is None and answer.batch:
+            self._end(answer.count)
+        else:  # the stream takes no batches, or a message was rejected
+            self._bus.refuse_batches()
+            self._end(0)
+
+    def proceed(self) -> None:
+        pass
+
+    def lost(self) -> None:
+        if not self._done.done():
+            reason = f"the connection to {self._bus.url} was lost"
+            self._done.set_exception(UnavailableError(reason))
 
 
 class _Sent(NamedTuple):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nats.aio.msg import Msg
 
 from ccpipe.bus.nats import publisher as module
+from ccpipe.bus.nats.client import takes_batches
 from ccpipe.bus.nats.connection import Acknowledgements, Answer, Connection, Waiting
 from ccpipe.bus.nats.errors import ForbiddenError
 from ccpipe.bus.nats.protocol.frames import Delivery, Receive
@@ -108,6 +109,7 @@ async def test_publisher_keeps_order_after_refused_message(nats_server: NatsServ
         async with Connection(site.bus, name="test", telemetry=Telemetry()) as bus:
             publisher = Publisher(bus, site.bus, Subjects.of(site))
             await publisher.publish(messages[:2])  # there is a stream
+            bus.refuse_batches()
             proxy.refuses = {b"4", b"21"}
             with pytest.raises(UnavailableError, match="refused by the proxy"):
                 await publisher.publish(messages)
@@ -268,6 +270,135 @@ async def test_waiting_publisher_fails_when_connection_is_lost(nats_server: Nats
             proxy.cut()
             with pytest.raises(UnavailableError, match="was lost"):
                 await waiting
+
+
+async def test_publisher_sends_batch_without_waiting_for_each(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All messages on a subject are stored although no answer has arrived."""
+    monkeypatch.setattr(module, "STORE_SECONDS", 60.0)
+    messages = [Outgoing(SUBJECT, b"%d" % i, f"id-{i}") for i in range(20)]
+    async with Proxy(nats_server) as proxy:
+        site = Site(cluster="fox.test", hostname="n1", bus=proxy.bus)
+        async with connected(site.bus) as bus:
+            publisher = Publisher(bus, site.bus, Subjects.of(site))
+            await publisher.publish(messages[:1])
+            proxy.speaks.clear()
+            waiting = asyncio.create_task(publisher.publish(messages))
+            while len(await stored(nats_server)) < len(messages):
+                await asyncio.sleep(0.01)
+            assert not waiting.done()
+            proxy.speaks.set()
+            await waiting
+            assert bus.takes_batches
+    assert await stored(nats_server) == [(SUBJECT, each.payload) for each in messages]
+
+
+@pytest.mark.parametrize("refused", [b"0", b"7", b"19"])
+async def test_publisher_keeps_order_when_batch_is_interrupted(
+    nats_server: NatsServer, refused: bytes
+) -> None:
+    """After a message that is refused none is stored; those that are missing are sent again."""
+    messages = [Outgoing(SUBJECT, b"%d" % i, f"id-{i}") for i in range(20)]
+    async with Proxy(nats_server) as proxy:
+        site = Site(cluster="fox.test", hostname="n1", bus=proxy.bus)
+        async with connected(site.bus) as bus:
+            publisher = Publisher(bus, site.bus, Subjects.of(site))
+            await publisher.publish([Outgoing(SUBJECT, b"first", "first")])
+            proxy.refuses = {refused}
+            await publisher.publish(messages)
+            assert not bus.takes_batches
+    assert not proxy.refuses
+    found = [payload for _, payload in await stored(nats_server)]
+    assert found == [b"first", *(each.payload for each in messages)]
+
+
+@pytest.mark.parametrize("repeated", [[0], [0, 1, 2], [5], [19], [3, 4, 18, 19]])
+async def test_batch_stores_each_message_once_when_some_are_stored(
+    site: Site, nats_server: NatsServer, repeated: list[int]
+) -> None:
+    """As after a lost connection, which confirmed nothing."""
+    messages = [Outgoing(SUBJECT, b"%d" % i, f"id-{i}") for i in range(20)]
+    async with connected(site.bus) as bus:
+        publisher = Publisher(bus, site.bus, Subjects.of(site))
+        before = [messages[number] for number in repeated]
+        await publisher.publish(before)
+        kept: set[str] = set()
+        await store(bus, messages, kept)
+        assert kept == {message.id for message in messages}
+    found = [payload for _, payload in await stored(nats_server)]
+    others = [each.payload for each in messages if each not in before]
+    assert found == [*(each.payload for each in before), *others]
+
+
+async def test_publisher_stores_each_alone_when_stream_allows_no_batches(
+    site: Site, nats_server: NatsServer
+) -> None:
+    """A stream of the site, or of an earlier version; it is asked once in a connection."""
+    messages = [Outgoing("a", b"%d" % i, f"id-{i}") for i in range(20)]
+    async with connected(site.bus) as bus:
+        await bus.jetstream().add_stream(name="s", subjects=["a"])
+        kept: set[str] = set()
+        await store(bus, messages, kept)
+        assert not bus.takes_batches
+        assert (await bus.jetstream().stream_info("s")).state.messages == len(kept) == 20
+
+
+async def test_batch_is_stored_when_subjects_belong_to_two_streams(
+    site: Site, nats_server: NatsServer
+) -> None:
+    messages = [Outgoing("ab"[i % 2], b"%d" % i, f"id-{i}") for i in range(20)]
+    async with connected(site.bus) as bus:
+        for name in "ab":
+            await bus.jetstream().add_stream(name=name, subjects=[name], allow_batched=True)
+        kept: set[str] = set()
+        await store(bus, messages, kept)
+        for name in "ab":
+            assert (await bus.jetstream().stream_info(name)).state.messages == 10
+    assert kept == {message.id for message in messages}
+
+
+async def test_large_write_is_several_batches(
+    site: Site, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is limited in messages and bytes; order is kept between them."""
+    monkeypatch.setattr(module, "BATCH", 7)
+    monkeypatch.setattr(module, "BATCH_BYTES", 100)
+    sizes = [1, 20, 20, 20, 20, 20, 300, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+    messages = [Outgoing(SUBJECT, b"%03d" % i * size, f"id-{i}") for i, size in enumerate(sizes)]
+    async with connected(site.bus) as bus:
+        await Publisher(bus, site.bus, Subjects.of(site)).publish(messages)
+    assert await stored(nats_server) == [(SUBJECT, each.payload) for each in messages]
+
+
+async def test_waiting_batch_fails_when_connection_is_lost(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was stored by then is stored once when it is published again."""
+    monkeypatch.setattr(module, "STORE_SECONDS", 60.0)
+    messages = [Outgoing("a", b"%d" % i, f"id-{i}") for i in range(20)]
+    async with Proxy(nats_server) as proxy, connected(proxy.bus) as bus:
+        await bus.jetstream().add_stream(name="s", subjects=["a"], allow_batched=True)
+        proxy.speaks.clear()
+        kept: set[str] = set()
+        waiting = asyncio.create_task(store(bus, messages, kept))
+        while len(await stored(nats_server, "s")) < len(messages):
+            await asyncio.sleep(0.01)
+        proxy.cut()
+        with pytest.raises(UnavailableError, match="was lost"):
+            await waiting
+        assert not kept
+    async with connected(Bus(servers=[nats_server.url])) as bus:
+        await store(bus, messages, kept)
+    assert len(kept) == len(await stored(nats_server, "s")) == 20
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [("", False), ("2.9.25", False), ("2.13.9", False), ("2.14.0", True), ("3.0.0-RC.1", True)],
+)
+def test_batches_depend_on_version_of_server(version: str, expected: bool) -> None:
+    assert takes_batches(version) is expected
 
 
 class _Kept(Waiting):

@@ -78,7 +78,7 @@ class Proxy:
         try:
             while True:
                 words, frame, payload = await read_frame(source)
-                if words[0] == b"SUB" and words[1].endswith(b".*"):
+                if words[0] == b"SUB" and words[1].endswith(b".>"):
                     inboxes[words[1][:-1]] = words[-1]
                 if payload in self.refuses:
                     self.refuses.remove(payload)

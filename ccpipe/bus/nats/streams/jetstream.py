@@ -29,6 +29,10 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     last_ts: datetime
 
 
+BATCH_LEVEL = 4
+"""Level of JetStream's API from which on streams can store fast-ingest batches."""
+
+
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
     """A stream: its configuration on the broker, and its content."""
 
@@ -45,6 +49,11 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     def subjects(self) -> list[str]:
         """Subjects that it stores; empty for a mirror."""
         return list(self.config.get("subjects") or ())
+
+    @property
+    def takes_batches(self) -> bool:
+        """Whether its server knows fast-ingest batches."""
+        return int((self.config.get("metadata") or {}).get("_nats.level", 0)) >= BATCH_LEVEL
 
     @property
     def max_age(self) -> float | None:

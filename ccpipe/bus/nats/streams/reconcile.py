@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from ccpipe.bus.nats.client import server_version, takes_batches
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.streams.claims import owners_of
 from ccpipe.bus.nats.streams.jetstream import (
@@ -120,7 +121,8 @@ async def apply(bus: Connection, site: Site, found: Survey, *, drop: bool) -> No
             _refuse_to_drop(stream, [d for d in found.differences if d.stream == stream.name], site)
     for name in dict.fromkeys(each.stream for each in found.differences):
         dead = name == stream_name(subjects, dead=True)
-        wanted = wanted_stream(site.bus, subjects, dead=dead).as_dict()
+        batches = takes_batches(server_version(jetstream))
+        wanted = wanted_stream(site.bus, subjects, batches=batches, dead=dead).as_dict()
         own = [each for each in found.differences if each.stream == name]
         added = [s for each in own if each.setting == "subjects" for s in each.wanted.split(", ")]
         if name in there:

@@ -9,6 +9,7 @@ import nats.errors
 import nats.js.errors
 from nats.js import JetStreamContext, api
 
+from ccpipe.bus.nats.client import server_version, takes_batches
 from ccpipe.bus.nats.errors import explain
 from ccpipe.bus.nats.streams.jetstream import (
     IDENTITY,
@@ -56,12 +57,13 @@ async def ensure_stream(
     Raises UnavailableError if JetStream does not answer (yet), and DeniedError.
     """
     dead = patterns == [subjects.dead()]
+    batches = takes_batches(server_version(jetstream))
     if has_upstream(bus) and not dead:
-        return await _ensure_downstream(jetstream, wanted_stream(bus, subjects))
+        return await _ensure_downstream(jetstream, wanted_stream(bus, subjects, batches=batches))
     streams = {pattern: await find_home(jetstream, pattern) for pattern in patterns}
     homes = {pattern: stream.name for pattern, stream in streams.items() if stream}
     if missing := [pattern for pattern in patterns if pattern not in homes]:
-        config = wanted_stream(bus, subjects, dead=dead)
+        config = wanted_stream(bus, subjects, batches=batches, dead=dead)
         others = [each for each in config.subjects or [] if each not in homes]
         missing += [each for each in others if await find_home(jetstream, each) is None]
         ours = await _store_subjects(jetstream, config.evolve(subjects=minimal(missing)))
@@ -102,7 +104,10 @@ def stream_name(subjects: Subjects, *, dead: bool = False) -> str:
     return f"ccpipe-{escape(subjects.cluster)}" + ("-dead" if dead else "")
 
 
-def wanted_stream(bus: Bus, subjects: Subjects, *, dead: bool = False) -> api.StreamConfig:
+def wanted_stream(
+    bus: Bus, subjects: Subjects, *, batches: bool, dead: bool = False
+) -> api.StreamConfig:
+    """Return the configuration of our stream; `batches` if the server knows fast-ingest batches."""
     max_age = DEAD_SECONDS if dead else float(bus.stream_max_age)
     name = stream_name(subjects, dead=dead)
     upstream = has_upstream(bus) and not dead
@@ -123,6 +128,7 @@ def wanted_stream(bus: Bus, subjects: Subjects, *, dead: bool = False) -> api.St
         subject_transform=None if dead or upstream else _partitioned(bus.stream_partitions),
         duplicate_window=min(DUPLICATE_SECONDS, max_age or DUPLICATE_SECONDS),
         description=DESCRIPTION,
+        allow_batched=(batches and not upstream) or None,
     )
 
 
@@ -175,7 +181,7 @@ class Difference(NamedTuple):
             return f"stream {self.stream} does not exist yet; it will store {self.wanted}"
         if self.setting == "subjects":
             return f"stream {self.stream} does not store {self.wanted}"
-        reason = f"bus.{self.key}" if self.key else "ccpipe's own limit"
+        reason = f"bus.{self.key}" if self.key else "ccpipe's own setting"
         return f"stream {self.stream}: {self.setting} is {self.now}, not {self.wanted} ({reason})"
 
 
@@ -190,6 +196,7 @@ SETTINGS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "num_replicas": ("stream_replicas", str),
     "sources": ("stream_sources", _upstream_text),
     "mirror": ("stream_mirror", _upstream_text),
+    "allow_batched": ("", lambda value: "on" if value else "off"),
     "subject_transform": (
         "stream_partitions",
         lambda value: str(partitions_of({"subject_transform": value})),
@@ -203,7 +210,7 @@ def differences(stream: Stream, bus: Bus, subjects: Subjects) -> list[Difference
     dead = stream.name == stream_name(subjects, dead=True)
     if not dead and stream.name != stream_name(subjects):
         return []
-    wanted = wanted_stream(bus, subjects, dead=dead).as_dict()
+    wanted = wanted_stream(bus, subjects, batches=stream.takes_batches, dead=dead).as_dict()
     return [
         Difference(
             stream.name,

@@ -59,6 +59,21 @@ async def test_stream_created_by_bridge_matches_configuration(site: Site) -> Non
         await check_streams(bus, site)
 
 
+async def test_stream_of_older_server_allows_batches_when_applied(site: Site) -> None:
+    """It was made before nats-server 2.14; its messages stay."""
+    async with connected(site.bus) as bus:
+        await make(bus.jetstream(), site)
+        await bus.jetstream().publish("fox%2Etest.metrics", b"kept")
+        config = (await bus.jetstream().stream_info(NAME)).config
+        assert config.allow_batched
+        await bus.jetstream().update_stream(config.evolve(allow_batched=None))
+        with pytest.raises(ConfigError, match=f"{NAME}: allow_batched is off, not on"):
+            await check_streams(bus, site)
+        await apply(bus, site, await survey(bus, site), drop=False)
+        info = await bus.jetstream().stream_info(NAME)
+        assert (info.config.allow_batched, info.state.messages) == (True, 1)
+
+
 async def test_changed_limits_are_reported_and_applied(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -79,6 +79,7 @@ pytest:
 .PHONY: long
 long: install-test $(VENV)/.installed-long debian
 	$(PYTHON) scripts/otlp_receivers.py install
+	$(PYTHON) scripts/minio_server.py install
 	$(BIN)/pytest -n 2 --dist worksteal -m long
 	$(BIN)/pytest -n 2 --dist worksteal -m 'hypothesis and not long' --hypothesis-profile thorough
 
@@ -103,6 +104,7 @@ site: install-test debian
 # Every fault, several rounds each, in some ten minutes; writes docs/operations/reliability.md.
 .PHONY: chaos
 chaos: install-test
+	$(PYTHON) scripts/minio_server.py install
 	$(BIN)/pytest -m chaos tests/chaos
 
 # Speed, as ratios of one run; the tables land in benchmarks/.

@@ -57,6 +57,10 @@ LIMITS: dict[tuple[str, str], str] = {
     ("parquet", "10"): "as 500; the objects of each message",
     ("parquet", "1"): "the objects of each message, and writing its acknowledgement",
     ("parquet", NEW): "adding series to the table: checking, hashing and keeping their bytes",
+    ("delta", "500"): "Parquet's encodings and compression, in delta-rs; then decoding",
+    ("delta", "10"): "as 500; the objects of each message",
+    ("delta", "1"): "the objects of each message, and writing its acknowledgement",
+    ("delta", NEW): "adding series to the table: checking, hashing and keeping their bytes",
     ("postgres", "500"): "writing rows as binary COPY, and the kernel's copies of them",
     ("postgres", "10"): "writing rows as binary COPY; the objects of each message",
     ("postgres", "1"): "the objects of each message, and writing its acknowledgement",
@@ -145,6 +149,9 @@ def store(name: str, directory: Path) -> Iterator[dict[str, str]]:
     elif name == "parquet":
         with tempfile.TemporaryDirectory(dir=directory) as out:
             yield {"dir": out}
+    elif name == "delta":
+        with tempfile.TemporaryDirectory(dir=directory) as out:
+            yield {"url": out}
     else:
         yield {}
 
@@ -161,6 +168,10 @@ def stores() -> Iterator[str]:
         yield "parquet"
     else:
         print("pyarrow is not installed and Parquet left out")
+    if find_spec("deltalake"):
+        yield "delta"
+    else:
+        print("deltalake is not installed and Delta left out")
     if servers.postgres_programs() and find_spec("asyncpg"):
         yield "postgres"
     else:

@@ -5,11 +5,15 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import nats.js.errors
 from nats.aio.client import Client as NatsClient
 
 from ccpipe.formats.lineprotocol import decode
+
+if TYPE_CHECKING:
+    from ccpipe.formats.delta import DeltaAddress
 
 _NUMBER = re.compile(rb"value=([0-9]+)i")
 
@@ -71,6 +75,10 @@ def in_parquet(directory: Path) -> list[int]:
 
     table = ds.dataset(directory, partitioning="hive").to_table(columns=["value"])
     return [int(value) for value in table["value"].to_pylist()]
+
+
+def in_delta(address: "DeltaAddress") -> list[int]:
+    return [int(value) for value in address.open().to_pyarrow_table()["value"].to_pylist()]
 
 
 async def in_stream(client: NatsClient, subject: str = "c.dead") -> list[int]:

@@ -35,10 +35,10 @@ _TAIL = """
   store that keeps every copy. Delivery is at least once: lines written but not acknowledged when a
   bridge was killed are written again, and so is what a broker had delivered in its last tenth of a
   second, if both are killed ([guarantees.md](guarantees.md#delivery)). Whether a kill hits such a
-  moment is chance: these numbers differ from run to run. Stores that deduplicate, PostgreSQL and
-  Parquet, keep one copy. So does a stream that a bridge publishes into, for messages of at least
-  50 lines and within two minutes ([wire.md](../reference/wire.md#streams-and-message-ids) lists
-  the exceptions).
+  moment is chance: these numbers differ from run to run. Stores that deduplicate, PostgreSQL,
+  Parquet and Delta, keep one copy. So does a stream that a bridge publishes into, for messages of
+  at least 50 lines and within two minutes ([wire.md](../reference/wire.md#streams-and-message-ids)
+  lists the exceptions).
 - **published** lines were confirmed by the broker, or were in the spool of a node.
 - **dead letters** are malformed lines, lines outside a time window and rows that a store refuses;
   replay them with `ccpipe dead-letters` ([dead-letters.md](dead-letters.md)).

@@ -13,6 +13,7 @@ from tests.chaos.faults import (
     stores,
 )
 from tests.chaos.faults.flow import FAULTS, LINES, RATE, Fault
+from tests.servers.s3 import minio_program
 
 __all__ = [
     "FAULTS",
@@ -40,4 +41,6 @@ def is_possible(name: str) -> str:
         return "ClickHouse is not installed: apt-get install clickhouse-server"
     if made in (stores.kill_all_postgres, databases.refused_rows) and not stores.has_postgres():
         return "PostgreSQL is not installed: apt-get install postgresql"
+    if made is stores.kill_all_delta and not minio_program().is_file():
+        return "MinIO is not compiled: python3 scripts/minio_server.py install"
     return ""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import nats.errors
 
-from tests.chaos.account import Account, in_file, in_parquet
+from tests.chaos.account import Account, in_delta, in_file, in_parquet
 from tests.chaos.faults.flow import (
     LINES,
     RATE,
@@ -32,6 +32,7 @@ from tests.chaos.faults.processes import broker_and_bridge
 from tests.chaos.lab import Lab, Process, numbered
 from tests.chaos.store import LyingStore
 from tests.servers.postgres import Server
+from tests.servers.s3 import BUCKET, minio
 
 
 @fault("SIGKILL of broker and bridge at once, into Parquet files")
@@ -135,6 +136,30 @@ async def kill_all_postgres(directory: Path, rounds: int) -> Account:
         await meanwhile(lab, bridge, rounds, act)
         dead = await finished(lab, bridge)
         return Account.of(range(LINES * rounds), await in_postgres(server, database), dead)
+
+
+@fault("SIGKILL of broker, bridge and storage at once, into a Delta table on MinIO")
+async def kill_all_delta(directory: Path, rounds: int) -> Account:
+    """A commit of the table lists the messages whose rows it adds."""
+    storage = await minio(directory)
+    try:
+        async with Lab(directory).open() as lab:
+
+            async def act(lab: Lab, bridge: Process) -> None:
+                storage.stop()
+                await broker_and_bridge(lab, bridge)
+                await storage.start()
+
+            options = {"url": f"s3://{BUCKET}/table", **storage.options}
+            keys = (f'{name} = "{value}"' for name, value in options.items())
+            bridge = lab.bridge("\n".join(['use = "delta"', *keys]))
+            await meanwhile(lab, bridge, rounds, act)
+            dead = await finished(lab, bridge)
+            assert storage.open_uploads() == []
+            stored = await asyncio.to_thread(in_delta, storage.address("table"))
+            return Account.of(range(LINES * rounds), stored, dead)
+    finally:
+        storage.stop()
 
 
 @fault("an HTTP store that fails, hangs, closes and shows a login page")

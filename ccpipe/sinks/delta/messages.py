@@ -32,18 +32,6 @@ def application(consumer: str) -> str:
     return f"ccpipe:{consumer}"
 
 
-def commit_properties(table: DeltaTable, ranges: Sequence[MessageRange]) -> CommitProperties:
-    """Return what a commit on `table` as it was read says of the messages that it stores."""
-    transactions = [
-        Transaction(name, (table.transaction_version(name) or 0) + 1)
-        for name in map(application, sorted({each.consumer for each in ranges}))
-    ]
-    return CommitProperties(
-        app_transactions=transactions or None,
-        custom_metadata={MESSAGES: [list(each) for each in ranges]} if ranges else None,
-    )
-
-
 class StoredMessages:
     """The messages of the commits read so far; older ones are read when they may matter."""
 
@@ -52,6 +40,7 @@ class StoredMessages:
         self._files = files
         self._ranges: list[MessageRange] = []
         self._commits: Counter[str] = Counter()  # read, of each consumer
+        self._versions: dict[str, int] = {}  # of the transactions of each consumer
         self._first = self._end = -1  # versions that were read
         self._since = 0  # when the first of them was committed, in nanoseconds
 
@@ -66,12 +55,36 @@ class StoredMessages:
         for version in range(self._end, newest + 1):
             self._read(version)
         self._end = newest + 1
-        wanted = {name: table.transaction_version(application(name)) or 0 for name in oldest}
+        wanted = {name: self._version(table, name) for name in oldest}
         while self._first > 0 and newest - self._first < MAX_COMMITS:
             if not any(self._may_miss(name, oldest[name], wanted) for name in oldest):
                 break
             self._first = self._first - 1 if self._read(self._first - 1) else 0
         return [each for each in self._ranges if each.consumer in oldest]
+
+    def commit_properties(
+        self, table: DeltaTable, ranges: Sequence[MessageRange]
+    ) -> CommitProperties:
+        """Return what a commit says of the messages that it stores, of consumers known here."""
+        if not ranges:
+            return CommitProperties()
+        transactions = [
+            Transaction(application(name), self._version(table, name) + 1)
+            for name in sorted({each.consumer for each in ranges})
+        ]
+        return CommitProperties(
+            app_transactions=transactions,
+            custom_metadata={MESSAGES: [list(each) for each in ranges]},
+        )
+
+    def _version(self, table: DeltaTable, consumer: str) -> int:
+        """Return the version of a consumer's transactions as of the commits read.
+
+        The library would read the log since its last checkpoint each time.
+        """
+        if consumer not in self._versions:
+            self._versions[consumer] = table.transaction_version(application(consumer)) or 0
+        return self._versions[consumer]
 
     def _may_miss(self, consumer: str, since: int, wanted: Mapping[str, int]) -> bool:
         """Return whether an older commit may have messages of a consumer from a time on."""
@@ -88,6 +101,12 @@ class StoredMessages:
         for line in text.splitlines():
             if line.startswith(b'{"commitInfo"'):
                 self._add(msgspec.json.decode(line)["commitInfo"])
+            elif line.startswith(b'{"txn"'):
+                transaction = msgspec.json.decode(line)["txn"]
+                consumer = transaction["appId"].removeprefix(application(""))
+                if consumer in self._versions:  # older commits are read later
+                    known = self._versions[consumer]
+                    self._versions[consumer] = max(known, transaction["version"])
         return True
 
     def _add(self, commit: Mapping[str, Any]) -> None:

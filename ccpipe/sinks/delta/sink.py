@@ -28,7 +28,7 @@ from ccpipe.formats.lineprotocol.arrow import MICROSECONDS, to_microseconds
 from ccpipe.pipeline import Limits, Sink
 from ccpipe.records import MessageRange, Provenance
 from ccpipe.sinks.delta.housekeeping import Housekeeping, Partition
-from ccpipe.sinks.delta.messages import StoredMessages, commit_properties
+from ccpipe.sinks.delta.messages import StoredMessages
 from ccpipe.sinks.disk import check_directory
 
 UINT = pa.decimal128(20, 0)
@@ -186,9 +186,9 @@ class DeltaSink(Sink[Lines]):
 
     def _is_committed(self, table: DeltaTable, rows: pa.Table, ids: Provenance | None) -> bool:
         """Commit rows that are not stored, based on the table as it was read; false if all are."""
+        assert self._stored is not None
         ranges: list[MessageRange] = []
         if ids is not None:
-            assert self._stored is not None
             keep, ranges = ids.unstored(self._stored.overlapping(table, ids.runs()))
             if keep is not None:
                 rows = rows.filter(pa.array(map(bool, keep), pa.bool_()))
@@ -199,7 +199,7 @@ class DeltaSink(Sink[Lines]):
             rows,
             mode="append",
             writer_properties=self.properties,
-            commit_properties=commit_properties(table, ranges),
+            commit_properties=self._stored.commit_properties(table, ranges),
         )
         return True
 

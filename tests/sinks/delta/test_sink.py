@@ -1,6 +1,8 @@
 """``DeltaSink``: rows, errors, and what S3-compatible storage is asked for."""
 
 import asyncio
+import importlib
+import sys
 import tempfile
 import time
 from decimal import Decimal
@@ -16,6 +18,7 @@ from ccpipe.errors import (
     ConfigError,
     CreateError,
     DeniedError,
+    MissingExtra,
     RejectedError,
     UnavailableError,
 )
@@ -24,6 +27,7 @@ from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.formats.lineprotocol.arrow import to_arrow
 from ccpipe.message import Message, Uint
 from ccpipe.sinks.delta import DeltaSink
+from ccpipe.sinks.parquet import ParquetSink
 from tests.conftest import free_port
 from tests.servers.s3 import BUCKET, Storage
 from tests.sinks.conftest import (
@@ -226,3 +230,17 @@ def test_contradicting_options_are_refused(options: dict[str, Any], reason: str)
         DeltaSink(**options)
     assert "secret@" not in str(refused.value)
     assert "=x" not in str(refused.value)
+
+
+@pytest.mark.parametrize("library", ["deltalake", "pyarrow", "numpy"])
+def test_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch, library: str) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    for name in [name for name in sys.modules if name.startswith("ccpipe.sinks.delta")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(MissingExtra, match=rf"{library} .*pip install 'ccpipe\[delta\]'"):
+        importlib.import_module("ccpipe.sinks.delta")
+
+
+async def test_rows_in_memory_are_bounded_by_the_batch() -> None:
+    """The limits are those of Parquet files."""
+    assert DeltaSink.limits == ParquetSink.limits

@@ -66,10 +66,14 @@ class Commands:
     Source: sacct(1), squeue(1), sinfo(1), scontrol(1).
     """
 
-    def __init__(self, *, directory: str, timeout: float) -> None:
-        """Find the programs in a directory, or on the ``PATH`` if it is empty."""
+    def __init__(self, *, directory: str, timeout: float, conf: str = "") -> None:
+        """Find the programs in a directory, or on the ``PATH`` if it is empty.
+
+        `conf` is the ``slurm.conf`` of the cluster, if that is not this machine's.
+        """
         self.directory = directory
         self.timeout = timeout
+        self._environment = {**_ENVIRONMENT, "SLURM_CONF": conf} if conf else _ENVIRONMENT
 
     def sacct(self, since: int, until: int, *, uncompleted: bool) -> bytes:
         states = [] if uncompleted else ["--state", ",".join(FINAL_STATES)]
@@ -111,7 +115,7 @@ class Commands:
                 [program, *words[1:]],
                 timeout=self.timeout if timeout is None else timeout,
                 output=MAX_OUTPUT,
-                environment={**os.environ, **_ENVIRONMENT},
+                environment={**os.environ, **self._environment},
             )
         except OSError as error:
             reason = error.strerror or str(error)

@@ -64,6 +64,7 @@ class Slurm(Source[Jobs]):
         uncompleted: bool = False,
         job_script: bool = False,
         slurm_info: bool = False,
+        slurm_conf: str = "",
         bin_dir: str = "",
         timeout: Interval = Interval(120),  # noqa: B008
         replay_dir: str = "",
@@ -100,6 +101,8 @@ class Slurm(Source[Jobs]):
             Envelopes have no field for it.
         slurm_info
             Whether it sends likewise what ``scontrol -d show job`` prints of the job.
+        slurm_conf
+            The ``slurm.conf`` of the cluster to query, if that is not this machine's.
         bin_dir
             The directory of Slurm's commands; empty for the ``PATH``.
         timeout
@@ -118,6 +121,7 @@ class Slurm(Source[Jobs]):
         if replay_speed < 0:
             raise ConfigError(f"replay_speed is {replay_speed}: it must not be negative")
         self.site = site
+        self.slurm_conf = slurm_conf
         self.is_full = mode == "full"
         self.poll_interval = float(poll_interval)
         self.node_interval = float(node_interval)
@@ -125,7 +129,7 @@ class Slurm(Source[Jobs]):
         self.lookback = max(round(lookback * SECOND), self.sacct_overlap)
         self.resend_interval = float(resend_interval)
         self.replay_speed = replay_speed
-        self._commands = Commands(directory=bin_dir, timeout=float(timeout))
+        self._commands = Commands(directory=bin_dir, timeout=float(timeout), conf=slurm_conf)
         self._poller = Poller(self._commands, accounting=accounting, uncompleted=uncompleted)
         self._metadata = (
             StartMetadata(self._commands, job_script=job_script, slurm_info=slurm_info)
@@ -144,12 +148,18 @@ class Slurm(Source[Jobs]):
     async def check(self) -> None:
         """Run ``squeue --version``, for ``ccpipe validate --connect``."""
         if self._replay is None:
+            self._check_conf()
             await asyncio.to_thread(self._commands.version)
+
+    def _check_conf(self) -> None:
+        if self.slurm_conf and not Path(self.slurm_conf).is_file():
+            raise ConfigError(f"slurm_conf: {self.slurm_conf}: no such file")
 
     def stop(self) -> None:
         self._stopped.set()
 
     async def batches(self) -> AsyncIterator[Batch[Jobs]]:
+        self._check_conf()
         self._changes.open()
         if self._replay is not None:
             async for batch in self._replayed(self._replay):

@@ -7,7 +7,7 @@ from ccpipe.sources.slurm.poll import END, SACCT_COLUMNS, SEPARATOR
 
 SCRIPT = """#!/bin/sh
 directory=$(dirname "$0")
-echo "$(basename "$0") $* TZ=$TZ" >> "$directory/calls"
+echo "$(basename "$0") $* TZ=$TZ${SLURM_CONF:+ SLURM_CONF=$SLURM_CONF}" >> "$directory/calls"
 output="$directory/$(basename "$0").out"
 [ "$1" = write ] && output="$directory/script.$3"
 [ -e "$output" ] || { echo down >&2; exit 1; }

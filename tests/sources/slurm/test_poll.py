@@ -160,6 +160,14 @@ def test_sacct_is_queried_for_ends_in_utc(programs: Programs) -> None:
     assert "--state" not in all_
 
 
+def test_commands_query_cluster_of_configuration(programs: Programs) -> None:
+    """Without one they query the cluster of the environment, or of this machine."""
+    commands = Commands(directory=str(programs.directory), timeout=10, conf="/etc/slurm/alex.conf")
+    commands.squeue()
+    commands.sacct(0, HOUR, uncompleted=False)
+    assert all(call.endswith(" SLURM_CONF=/etc/slurm/alex.conf") for call in programs.calls())
+
+
 @pytest.mark.parametrize("name", ["squeue", "scontrol", "sinfo"])
 def test_failed_command_is_named(programs: Programs, name: str) -> None:
     programs.set(name, None)

@@ -241,6 +241,22 @@ def test_source_rejects_invalid_numbers() -> None:
         Slurm(site=SITE, replay_speed=-1)
 
 
+async def test_source_queries_cluster_of_configuration(programs: Programs, tmp_path: Path) -> None:
+    """With all commands; a file that does not exist is an error before they run."""
+    conf = tmp_path / "alex.conf"
+    source = Slurm(site=SITE, bin_dir=str(programs.directory), slurm_conf=str(conf))
+    with pytest.raises(ConfigError, match=f"slurm_conf: {conf}: no such file"):
+        await anext(source.batches())
+    assert programs.calls() == []
+    conf.touch()
+    source = Slurm(site=SITE, bin_dir=str(programs.directory), slurm_conf=str(conf))
+    async for _ in source.batches():
+        source.stop()
+    calls = programs.calls()
+    assert {call.split()[0] for call in calls} == {"sacct", "squeue", "sinfo"}
+    assert all(call.endswith(f" SLURM_CONF={conf}") for call in calls)
+
+
 async def test_stop_ends_the_source(programs: Programs) -> None:
     source = Slurm(site=SITE, bin_dir=str(programs.directory), poll_interval=Interval(60))
     batches = source.batches()

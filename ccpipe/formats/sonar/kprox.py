@@ -6,6 +6,7 @@ specifies; newlines are allowed before, between and after messages.
 Source: Sonar's ``util/kafka-proxy/kprox.go`` and ``src/datasink/kafka.rs``.
 """
 
+import re
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -65,8 +66,9 @@ class KproxDecoder:
             yield data
 
     def _read_control(self) -> bool:
-        blank = len(self._rest) - len(self._rest.lstrip(b"\r\n"))
-        del self._rest[:blank]
+        blank = _BLANK.match(self._rest)  # lstrip() would copy all that is buffered
+        assert blank is not None
+        del self._rest[: blank.end()]
         end = self._rest.find(b"\n", 0, MAX_CONTROL)
         if end < 0:
             if len(self._rest) >= MAX_CONTROL:
@@ -97,4 +99,5 @@ class KproxDecoder:
             raise DataError(f"the stream is truncated in message {max(1, self.messages)}")
 
 
+_BLANK = re.compile(rb"[\r\n]*+")
 _CONTROL = msgspec.json.Decoder(KproxControl)

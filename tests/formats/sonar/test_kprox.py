@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -76,6 +77,16 @@ def test_decoder_rejects_invalid_stream(stream: bytes, error: type[DataError], r
     """With position and expectation."""
     with pytest.raises(error, match=reason.replace("[", "\\[")):
         feed_in_blocks(KproxDecoder(LARGEST, lambda _: None), stream, 7)
+
+
+def test_decoder_takes_linear_time_for_many_small_messages() -> None:
+    """Whatever the size of a block: what is buffered is not copied for each message."""
+    count = 50_000
+    stream = control_of(b"") * count
+    decoder = KproxDecoder(LARGEST, lambda _: None)
+    begin = time.process_time()
+    assert sum(1 for _ in decoder.feed(stream)) == count
+    assert time.process_time() - begin < 40e-6 * count
 
 
 def test_decoder_checks_message_before_its_data_arrive() -> None:

@@ -38,7 +38,9 @@ class VictoriaMetricsSink(HttpSink[Lines], UnsyncedSink[Lines]):
 
     path = "/write"
 
-    limits = Limits(max_records=50_000, max_bytes=4 * 2**20, max_wait=1.0)
+    limits = Limits(
+        max_records=50_000, max_bytes=4 * 2**20, max_wait=1.0, max_memory=16 * 2**20
+    )  # four writes: more would wait here instead of in the stream
 
     def __init__(
         self,
@@ -65,6 +67,8 @@ class VictoriaMetricsSink(HttpSink[Lines], UnsyncedSink[Lines]):
         super().__init__(url=url, **http)
         wait = FLUSHES * float(flush_interval) + PENDING_SECONDS
         self.safe_after = wait if wait_for_flush else 0.0
+        if wait_for_flush:  # what waits bounds the rows of each second
+            self.limits = msgspec.structs.replace(self.limits, max_memory=Limits().max_memory)
 
     async def write(self, records: Lines) -> None:
         """Send the records, as the original bytes where possible."""

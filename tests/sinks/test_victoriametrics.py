@@ -259,6 +259,14 @@ async def test_wait_for_flush_requires_readable_metrics(tmp_path: Path) -> None:
             await VictoriaMetricsSink(url=store.url, wait_for_flush=True).__aenter__()
 
 
+def test_rows_wait_in_stream_unless_they_wait_for_disk() -> None:
+    """Four writes keep the store busy; rows that wait for the disk bound the rate of rows."""
+    assert VictoriaMetricsSink().limits.max_memory == 4 * VictoriaMetricsSink().limits.max_bytes
+    waiting = VictoriaMetricsSink(wait_for_flush=True).limits
+    assert waiting.max_memory == Limits().max_memory
+    assert waiting.max_records == VictoriaMetricsSink().limits.max_records
+
+
 def test_flush_interval_determines_when_rows_are_acknowledged() -> None:
     """Two intervals and a few seconds; at once without `wait_for_flush`."""
     assert VictoriaMetricsSink(wait_for_flush=True).safe_after == 13

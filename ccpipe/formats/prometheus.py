@@ -15,8 +15,11 @@ The text follows *Exposition formats*, version 0.0.4, with content type ``TEXT_T
     <name>{<label>="<value>",…} <number> [<milliseconds>]
 """
 
+import functools
 import re
 import struct
+from collections.abc import Callable
+from typing import Any
 
 from ccpipe.errors import EncodeError, MissingExtra
 from ccpipe.formats.lineprotocol import Lines, Series, SeriesTable, ValueType
@@ -35,19 +38,24 @@ TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STALE = struct.unpack("<d", (0x7FF0000000000002).to_bytes(8, "little"))[0]
 """The NaN that ends a series; without it, its last value is shown for five more minutes."""
 
-_MAX_LABELS = 200_000
+MAX_LABELS = 200_000
 _MILLISECOND = 10**6
+
+
+def snappy_compressor() -> Callable[[bytes], Any]:
+    """Return a function that compresses without frames; raises MissingExtra without cramjam."""
+    try:
+        from cramjam import snappy
+    except ImportError:
+        raise MissingExtra("cramjam", "prometheus") from None
+    return snappy.compress_raw
 
 
 class RemoteWrite:
     """Encodes requests; caches the labels of series."""
 
     def __init__(self) -> None:
-        try:
-            from cramjam import snappy
-        except ImportError:
-            raise MissingExtra("cramjam", "prometheus") from None
-        self._compress = snappy.compress_raw
+        self._compress = snappy_compressor()
         self._table: SeriesTable | None = None
         self._labels: dict[int, bytes] = {}
         """By the codes of series and field in the table."""
@@ -64,9 +72,8 @@ class RemoteWrite:
 
     def write_request(self, lines: Lines) -> bytes:
         """Encode like ``encode``, without compression."""
-        if lines.precision is None and NO_TIME in lines.times:
-            raise EncodeError("a sample without time cannot be written to Prometheus")
-        if self._table is not lines.table or len(self._labels) > _MAX_LABELS:
+        require_times(lines)
+        if self._table is not lines.table or len(self._labels) > MAX_LABELS:
             self._table, self._labels = lines.table, {}
         if KERNEL is None:
             return self._in_python(lines)
@@ -83,20 +90,43 @@ class RemoteWrite:
         return labels
 
     def _in_python(self, lines: Lines) -> bytes:
-        samples: dict[tuple[int, int], dict[int, float]] = {}
-        for series, field, kind, number, time in zip(
-            lines.series, lines.fields, lines.types, lines.numbers, lines.times, strict=True
-        ):
-            if kind != ValueType.TEXT:
-                samples.setdefault((series, field), {})[time // _MILLISECOND] = number
         return b"".join(
-            message(
-                1,
-                self._labels_of(series, field)
-                + b"".join(message(2, _sample(*sample)) for sample in sorted(points.items())),
-            )
-            for (series, field), points in samples.items()
+            message(1, self._labels_of(series, field) + samples(points))
+            for (series, field), points in by_series(lines).items()
         )
+
+
+def require_times(lines: Lines) -> None:
+    """Raise EncodeError if a row has no time."""
+    if lines.precision is None and NO_TIME in lines.times:
+        raise EncodeError("a sample without time cannot be written to Prometheus")
+
+
+def by_series(lines: Lines) -> dict[tuple[int, int], dict[int, float]]:
+    """Return the numbers by the codes of series and field, then by milliseconds."""
+    found: dict[tuple[int, int], dict[int, float]] = {}
+    for series, field, kind, number, time in zip(
+        lines.series, lines.fields, lines.types, lines.numbers, lines.times, strict=True
+    ):
+        if kind != ValueType.TEXT:
+            found.setdefault((series, field), {})[time // _MILLISECOND] = number
+    return found
+
+
+def samples(points: dict[int, float]) -> bytes:
+    """Encode numbers by milliseconds as samples of a series, of either version."""
+    ordered = points.items() if len(points) == 1 else sorted(points.items())
+    return b"".join([_sample(milliseconds) % _DOUBLE(number) for milliseconds, number in ordered])
+
+
+@functools.lru_cache(4096)
+def _sample(milliseconds: int) -> bytes:
+    """Return a sample with ``%b`` in place of its number; many have the same time."""
+    time = b"\x10" + varint(milliseconds)
+    return b"\x12%c\x09%%b%b" % (9 + len(time), time.replace(b"%", b"%%"))
+
+
+_DOUBLE = struct.Struct("<d").pack
 
 
 def labels_of(series: Series, field: str) -> dict[str, str]:
@@ -131,7 +161,3 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 _LABEL_BAD = re.compile(r"[^a-zA-Z0-9_]|^(?=[0-9])")
 _RESERVED = re.compile(r"^__+")  # reserved by Prometheus
 _NAME_BAD = re.compile(r"[^a-zA-Z0-9_:]|^(?=[0-9])")
-
-
-def _sample(milliseconds: int, number: float) -> bytes:
-    return b"\x09" + struct.pack("<d", number) + b"\x10" + varint(milliseconds)

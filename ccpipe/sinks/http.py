@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -54,6 +55,8 @@ class Response(NamedTuple):
     body: bytes = b""
     retry_after: float = 0.0
     """Seconds to wait before the next attempt, from the header ``Retry-After``."""
+    headers: Mapping[str, str] = MappingProxyType({})
+    """By names in any case."""
 
     def __str__(self) -> str:
         return f"{self.status} {self.reason}: {self.text[:EXCERPT]}"
@@ -216,7 +219,7 @@ class HttpSink(TimedSink[A_contra]):
             reason = mask(system_reason(error)) or type(error).__name__
             raise UnavailableError(f"{self._shown}{path}: {reason}") from None
         text = content.decode(errors="replace").strip()
-        return Response(answer.status, answer.reason or "", text, content, pause)
+        return Response(answer.status, answer.reason or "", text, content, pause, answer.headers)
 
     def _open(self) -> aiohttp.ClientSession:
         credentials = authorization(self.user, self.password_file, self.token_file, self.scheme)

@@ -1,4 +1,4 @@
-"""Prometheus, or Mimir, Thanos, Cortex and others, by remote write 1.0; or a page that it scrapes.
+"""Prometheus, or Mimir, Thanos, Cortex and others, by remote write; or a page that it scrapes.
 
 For remote write run it with ``--web.enable-remote-write-receiver``, and with an
 ``out_of_order_time_window`` in its configuration: see ``docs/stores/prometheus.md``. Scraped
@@ -10,12 +10,13 @@ import asyncio
 import time
 from array import array
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from ccpipe.config import Duration, listen_address
-from ccpipe.errors import ConfigError
+from ccpipe.errors import ConfigError, UnavailableError
 from ccpipe.formats.lineprotocol import Lines, SeriesTable
 from ccpipe.formats.prometheus import HEADERS, STALE, TEXT_TYPE, RemoteWrite, text_labels
+from ccpipe.formats.remote_write_2 import HEADERS_2, SAMPLES_WRITTEN, RemoteWrite2
 from ccpipe.listening import ConnectionLimits, listen
 from ccpipe.pipeline import Limits, Sink
 from ccpipe.sinks.http import HttpSink, Response, numbers
@@ -35,6 +36,7 @@ class PrometheusSink(HttpSink[Lines]):
         *,
         url: str = "http://127.0.0.1:9090",
         url_path: str = "/api/v1/write",
+        remote_write: Literal["1.0", "2.0"] = "1.0",
         tenant: str = "",
         stale_after: Duration = Duration(0),
         **http: Any,
@@ -48,6 +50,9 @@ class PrometheusSink(HttpSink[Lines]):
         url_path
             Path of its remote write endpoint: ``/api/v1/push`` for Mimir, ``/api/v1/receive`` for
             Thanos.
+        remote_write
+            Version of the protocol. With ``2.0``, for Prometheus 3, the store's response has the
+            number of samples that it stored, which is checked.
         tenant
             The tenant, sent to Mimir and Cortex in the header ``X-Scope-OrgID``.
         stale_after
@@ -57,24 +62,36 @@ class PrometheusSink(HttpSink[Lines]):
         """
         super().__init__(url=url, **http)
         self.path = url_path
-        self.headers = HEADERS | ({"X-Scope-OrgID": tenant} if tenant else {})
         self.compression = "none"  # the body is always compressed with snappy
-        self.encoder = RemoteWrite()
+        self.encoder = RemoteWrite2() if remote_write == "2.0" else RemoteWrite()
+        headers = HEADERS_2 if remote_write == "2.0" else HEADERS
+        self.headers = headers | ({"X-Scope-OrgID": tenant} if tenant else {})
+        self._written = ""
         self.live = LiveSeries(int(stale_after * 10**9)) if stale_after else None
 
     async def write(self, records: Lines) -> None:
         lines = numbers("Prometheus", records)
         lines.fill_missing_times(time.time_ns())
         if len(lines):
-            await self.post(self.encoder.encode(lines), headers=self.headers)
+            await self._send(lines)
             if self.live is not None and (ended := self.live.ended(lines, time.time_ns())):
-                await self.post(self.encoder.encode(ended), headers=self.headers)
+                await self._send(ended)
 
     async def ask(self) -> None:
         await self.post(self.encoder.encode(Lines()), headers=self.headers)
+        if isinstance(self.encoder, RemoteWrite2) and not self._written:
+            raise ConfigError(f'remote_write: "2.0": {self._shown} does not report what it stored')
+
+    async def _send(self, lines: Lines) -> None:
+        await self.post(self.encoder.encode(lines), headers=self.headers)
+        if isinstance(self.encoder, RemoteWrite2) and self._written != str(self.encoder.samples):
+            raise UnavailableError(
+                f"{self._shown}: stored {self._written or 'none'} of {self.encoder.samples} samples"
+            )
 
     def is_receipt(self, answer: Response) -> bool:
         """Return whether the status is 204 (Prometheus) or 200 (Mimir), without an HTML page."""
+        self._written = answer.headers.get(SAMPLES_WRITTEN, "")
         return super().is_receipt(answer) and not answer.text
 
 

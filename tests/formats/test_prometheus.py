@@ -126,7 +126,7 @@ def test_encoder_rejects_sample_without_time() -> None:
 
 def test_label_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Job ids in tags do not let the cache of labels grow without limit."""
-    monkeypatch.setattr(prometheus, "_MAX_LABELS", 10)
+    monkeypatch.setattr(prometheus, "MAX_LABELS", 10)
     remote = RemoteWrite()
     for job in range(100):
         remote.encode(decode(b"m,job=%d v=1 1" % job))

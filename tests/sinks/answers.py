@@ -30,6 +30,7 @@ class Answers:
 
     def __init__(self) -> None:
         self.status, self.text, self.silent = 204, "", False
+        self.headers: dict[str, str] = {}
         self.pages: dict[str, str] = {}
         """Texts of paths that are answered with 200."""
         self.seconds = 0.0
@@ -47,5 +48,6 @@ class Answers:
         await asyncio.sleep(self.seconds)
         if request.path in self.pages:
             return web.Response(text=self.pages[request.path])
-        headers = {"Location": "/elsewhere"} if self.status in (301, 307) else {}
+        is_redirect = self.status in (301, 307)
+        headers = self.headers | ({"Location": "/elsewhere"} if is_redirect else {})
         return web.Response(status=self.status, text=self.text, headers=headers)

@@ -5,8 +5,11 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import cramjam
 import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,9 +18,11 @@ from ccpipe.config import Duration
 from ccpipe.errors import ConfigError, RejectedError, UnavailableError
 from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, to_lines
 from ccpipe.formats.prometheus import labels_of
+from ccpipe.formats.remote_write_2 import HEADERS_2, SAMPLES_WRITTEN
 from ccpipe.message import Message
 from ccpipe.sinks.prometheus import LiveSeries, PrometheusScrapeSink, PrometheusSink
 from tests.conftest import eventually, free_port
+from tests.servers.otlp import prometheus_3
 from tests.servers.prometheus import Prometheus
 from tests.sinks.answers import Answers
 from tests.sinks.conftest import NOON, SECOND, Given, carry, carry_again, metric, names
@@ -162,6 +167,116 @@ async def test_receipt_is_success_without_html(answers: Answers) -> None:
 
 def shown(sink: PrometheusScrapeSink, now: int = NOON) -> list[str]:
     return "".join(sink.text(now)).splitlines()
+
+
+async def test_remote_write_2_has_every_sample(answers: Answers) -> None:
+    """Read by protobuf and the definitions of the specification: texts once, labels sorted."""
+    answers.status, answers.headers = 204, {SAMPLES_WRITTEN: "0"}
+    lines = decode(
+        b"cpu_load,type=node,hostname=n1 value=1.5,rx=2i 1740052801\n"
+        b"cpu_load,type=node,hostname=n1 value=3 1740052800\n"
+        b"mem,hostname=n1 value=true 1740052800\n"
+    )
+    async with PrometheusSink(url=answers.url, remote_write="2.0") as sink:
+        answers.headers = {SAMPLES_WRITTEN: "4"}
+        await sink.write(lines)
+    for name, value in HEADERS_2.items():
+        assert answers.requests[-1].headers[name] == value
+    request = remote_write_2()
+    request.ParseFromString(bytes(cramjam.snappy.decompress_raw(answers.bodies[-1])))
+    assert request.symbols[0] == ""
+    assert len(set(request.symbols)) == len(request.symbols)
+    texts = [[request.symbols[i] for i in series.labels_refs] for series in request.timeseries]
+    assert [
+        (labels, [(sample.timestamp, sample.value) for sample in series.samples])
+        for labels, series in zip(texts, request.timeseries, strict=True)
+    ] == [
+        (["__name__", "cpu_load", "hostname", "n1", "type", "node"],
+         [(1740052800000, 3.0), (1740052801000, 1.5)]),
+        (["__name__", "cpu_load_rx", "hostname", "n1", "type", "node"], [(1740052801000, 2.0)]),
+        (["__name__", "mem", "hostname", "n1"], [(1740052800000, 1.0)]),
+    ]  # fmt: skip
+
+
+def remote_write_2() -> Any:
+    """Return an empty ``io.prometheus.write.v2.Request``, of the fields that ccpipe writes."""
+    package = "io.prometheus.write.v2"
+
+    def field(name: str, number: int, kind: str, *, repeated: bool = False, of: str = "") -> Any:
+        label = "LABEL_REPEATED" if repeated else "LABEL_OPTIONAL"
+        known = {"name": name, "number": number, "type": f"TYPE_{kind}", "label": label}
+        return known | ({"typeName": f".{package}.{of}"} if of else {})
+
+    messages = {
+        "Sample": [field("value", 1, "DOUBLE"), field("timestamp", 2, "INT64")],
+        "TimeSeries": [
+            field("labels_refs", 1, "UINT32", repeated=True),
+            field("samples", 2, "MESSAGE", repeated=True, of="Sample"),
+        ],
+        "Request": [
+            field("symbols", 4, "STRING", repeated=True),
+            field("timeseries", 5, "MESSAGE", repeated=True, of="TimeSeries"),
+        ],
+    }
+    file = json_format.ParseDict(
+        {
+            "name": "write.proto", "package": package, "syntax": "proto3",
+            "messageType": [{"name": name, "field": each} for name, each in messages.items()],
+        },
+        descriptor_pb2.FileDescriptorProto(),
+    )  # fmt: skip
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.Request"))()
+
+
+@pytest.mark.parametrize(("written", "shown"), [("1", "1"), ("", "none")])
+async def test_missing_samples_are_sent_again(answers: Answers, written: str, shown: str) -> None:
+    """A receiver that stored fewer than it was sent has not stored the batch."""
+    answers.status, answers.headers = 204, {SAMPLES_WRITTEN: "0"}
+    async with PrometheusSink(url=answers.url, remote_write="2.0") as sink:
+        answers.headers = {SAMPLES_WRITTEN: written}
+        with pytest.raises(UnavailableError, match=f"stored {shown} of 2 samples$"):
+            await sink.write(decode(b"m value=1 1\nm value=2 2\n"))
+
+
+async def test_store_without_remote_write_2_is_reported(answers: Answers) -> None:
+    """Before any sample is sent: it may answer 204 to what it cannot read."""
+    with pytest.raises(ConfigError, match='^remote_write: "2.0": .* does not report what it stor'):
+        await PrometheusSink(url=answers.url, remote_write="2.0").check()
+
+
+@pytest.mark.long
+async def test_prometheus_3_stores_remote_write_2(tmp_path: Path) -> None:
+    """Each sample once, sent twice, with the number in its response."""
+    with prometheus_3(tmp_path / "prometheus", late=True) as store:
+        messages = [
+            metric(float(i), time=NOW + i * SECOND, hostname=f"n{host}")
+            for host in range(100)
+            for i in range(60)
+        ]
+        for _ in range(2):
+            sink = PrometheusSink(url=store.url, timeout=Duration(60), remote_write="2.0")
+            assert await carry(Given(messages), sink) == []
+        at = NOW / SECOND + 60
+        assert store.query("sum(count_over_time(cpu_load[5m]))", at)[0][1][1] == "6000"
+        assert store.query("sum(sum_over_time(cpu_load[5m]))", at)[0][1][1] == "177000"
+
+
+@pytest.mark.long
+async def test_remote_write_2_costs_only_late_samples(tmp_path: Path) -> None:
+    """Prometheus 3 refuses them without a window; the others of the batch are stored."""
+    with prometheus_3(tmp_path / "prometheus", late=False) as store:
+        messages = [metric(1.0, time=NOW, hostname=f"n{i}") for i in range(20)]
+        late = [metric(2.0, time=NOW - 60 * SECOND, hostname=f"n{i}") for i in range(2)]
+        new = [metric(3.0, time=NOW + SECOND, hostname=f"n{i}") for i in range(20)]
+        sink = PrometheusSink(url=store.url, timeout=Duration(60), remote_write="2.0")
+        assert await carry(Given(messages), sink) == []
+        letters = await carry(Given([*new[:10], *late, *new[10:]]), sink)
+        assert len(letters) == 2
+        assert all("out of order" in letter.reason for letter in letters)
+        at = NOW / SECOND + 60
+        assert store.query("sum(count_over_time(cpu_load[5m]))", at)[0][1][1] == "40"
 
 
 async def test_prometheus_scrapes_latest_values(tmp_path: Path) -> None:

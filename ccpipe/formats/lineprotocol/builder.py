@@ -25,7 +25,8 @@ class LinesBuilder:
         self.ints = NumberRows()
         """Values beyond 64 bits become floats at the end."""
         self._others = Lines(b"", table)
-        self._time = NO_TIME
+        self.time = NO_TIME
+        """Of rows added from now on; see ``begin``."""
 
     def code(self, name: str, tags: Mapping[str, str]) -> int:
         """Return the code of a series; empty tags are omitted."""
@@ -37,16 +38,16 @@ class LinesBuilder:
 
     def begin(self, time: int) -> None:
         """Set the time of rows added from now on, in nanoseconds."""
-        self.floats.set_times(self._time)
-        self.ints.set_times(self._time)
-        self._time = time
+        self.floats.set_times(self.time)
+        self.ints.set_times(self.time)
+        self.time = time
 
     def text(self, name: str, field: str, text: str, tags: Mapping[str, str]) -> None:
         self.append(self.code(name, tags), field, text)
 
     def append(self, code: int, field: str, value: Value) -> None:
         """Add a row of any type before the floats; raises EncodeError as `Lines.append` does."""
-        self._others.append(code, self.table.field_code_of(field), value, self._time)
+        self._others.append(code, self.table.field_code_of(field), value, self.time)
 
     def lines(self) -> Lines:
         """Return the rows; the builder cannot be used afterwards."""

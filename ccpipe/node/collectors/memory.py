@@ -133,9 +133,8 @@ class Memory:
             if key in wanted:
                 found = _LINE.fullmatch(line)
                 known[key] = int(found[1]) if found else None
-                with self.soft.noted():
-                    if found is None:
-                        raise DataError(f"{place}: {line!r:.60} is not a size")
+                if found is None:
+                    self.soft.add([DataError(f"{place}: {line!r:.60} is not a size")])
         return known
 
 

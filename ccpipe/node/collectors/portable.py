@@ -6,7 +6,7 @@ only on systems without ``/proc``; values that a system does not report are omit
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ccpipe.message import Message, metric
@@ -93,7 +93,7 @@ class Portable:
         """Yield the metrics; an area that fails does not affect the others."""
         import psutil
 
-        areas: tuple[Callable[[Any, int], Iterator[Message]], ...] = (
+        areas: tuple[Callable[[Any, int], Iterable[Message]], ...] = (
             _load, self._cpu, _memory, self._traffic, self._activity, self._capacity, _temperatures,
         )  # fmt: skip
         for area in areas:
@@ -155,7 +155,7 @@ class Portable:
         return disk.capacity(time, mounted, self._exclude_devices, self._exclude_mounts)
 
 
-def _load(psutil: Any, time: int) -> Iterator[Message]:
+def _load(psutil: Any, time: int) -> list[Message]:
     return emit(load.METRICS[:_LOAD], psutil.getloadavg(), time, _NODE)
 
 

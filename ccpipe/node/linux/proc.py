@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from operator import sub
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -120,10 +121,12 @@ def counters(place: str, words: Sequence[str], minimum: int) -> list[int]:
     """
     if len(words) < minimum:
         raise DataError(f"{place}: {len(words)} counters, not {minimum}")
+    digits = "".join(words)
     if (
-        all(map(str.isdecimal, words))
-        and all(map(str.isascii, words))
-        and max(map(len, words), default=0) < _SAFE_DIGITS
+        digits.isdecimal()
+        and digits.isascii()
+        and all(words)
+        and max(map(len, words)) < _SAFE_DIGITS
     ):
         return list(map(int, words))
     values = []
@@ -154,8 +157,8 @@ def gained(before: Sequence[int] | None, now: Sequence[int]) -> list[int] | None
     """
     if before is None or len(before) != len(now):
         return None
-    gains = [new - old for old, new in zip(before, now, strict=True)]
-    return gains if all(0 <= gain <= _INT64_MAX for gain in gains) else None
+    gains = list(map(sub, now, before))
+    return gains if not gains or (min(gains) >= 0 and max(gains) <= _INT64_MAX) else None
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:

@@ -10,14 +10,14 @@ import contextlib
 import importlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import metadata
 from time import monotonic
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from ccpipe.errors import DataError
 from ccpipe.formats.units import parse_unit
-from ccpipe.message import Message, metric
+from ccpipe.message import Message
 from ccpipe.node.linux import proc
 
 log = logging.getLogger(__name__)
@@ -139,13 +139,18 @@ class SoftErrors:
             self._reported.add(text)
             log.warning("%s%s", self._prefix, text, exc_info=error)
 
-    @contextlib.contextmanager
-    def noted(self) -> Iterator[None]:
-        """Record an error of one reading instead of raising it."""
-        try:
-            yield
-        except (OSError, DataError) as error:
-            self._errors.append(error)
+    def noted(self) -> Self:
+        """Return a context that records an error of one reading instead of raising it."""
+        return self
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, traceback: object) -> bool:
+        if not isinstance(error, OSError | DataError):
+            return False
+        self._errors.append(error)
+        return True
 
     def add(self, errors: Iterable[OSError | DataError]) -> None:
         """Record errors of single readings that were not raised."""
@@ -214,6 +219,5 @@ def difference_rows(rows: Iterable[Metric]) -> tuple[Metric, ...]:
 
 def emit(
     rows: Sequence[Metric], values: Sequence[float], time: int, tags: Mapping[str, str]
-) -> Iterator[Message]:
-    for row, value in zip(rows, values, strict=False):
-        yield metric(row.name, value, time=time, tags=tags)
+) -> list[Message]:
+    return [Message(row.name, tags, value, time) for row, value in zip(rows, values, strict=False)]

@@ -37,20 +37,18 @@ class SampleColumns:
 
     def __call__(self, parts: Sequence[Part]) -> Lines:
         """Return the messages of all parts; invalid ones are rejected lines."""
-        columns = LinesBuilder(self._table)
+        table = self._table.current()
+        if table is not self._table or len(self._codes) > _MAX_DEVICES:
+            self._table, self._codes = table, {}
+        columns = LinesBuilder(table)
         rejected: list[RejectedLine] = []
         for part in parts:
-            self._set_tags(part.tags or {}, part.units)
+            if (part.tags, part.units) != (self._tags, self._units):
+                self._tags, self._units, self._codes = part.tags, part.units, {}
             self._add(part.records, columns, rejected)
         lines = columns.lines()
         lines.rejected = rejected
         return lines
-
-    def _set_tags(self, tags: Mapping[str, str], units: Mapping[str, str]) -> None:
-        table = self._table.current()
-        is_same = table is self._table and (tags, units) == (self._tags, self._units)
-        if not is_same or len(self._codes) > _MAX_DEVICES:
-            self._table, self._tags, self._units, self._codes = table, tags, units, {}
 
     def _add(
         self, messages: Sequence[Message], columns: LinesBuilder, rejected: list[RejectedLine]
@@ -58,16 +56,13 @@ class SampleColumns:
         floats, ints = columns.floats, columns.ints
         own: Mapping[str, str] | None = None  # shared by the messages of one device
         codes: dict[str, int] = {}
-        time: int | None = None
-        columns.begin(NO_TIME)
         for message in messages:
             name, value = message.name, message.value
             if message.tags is not own:
                 own = message.tags
                 codes = self._codes.setdefault(tuple(own.items()), {})
-            if message.time != time:
-                time = message.time
-                columns.begin(NO_TIME if time is None else time)
+            if message.time != columns.time:
+                columns.begin(NO_TIME if message.time is None else message.time)
             try:
                 code = codes.get(name)
                 if code is None:

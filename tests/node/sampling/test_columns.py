@@ -114,3 +114,15 @@ def test_columns_forget_devices(monkeypatch: pytest.MonkeyPatch) -> None:
         [message] = columns([Part(messages, SITE)])
         assert message.tags["stype-id"] == f"{job}"
         assert len(columns._codes) <= 11
+
+
+def test_columns_replace_full_table() -> None:
+    """Series of ended jobs do not stay in memory; lines keep the table of their codes."""
+    columns = SampleColumns()
+    table = columns._table
+    table.cap = 10
+    for job in range(30):
+        messages = [metric("m", 1, time=5, tags={"type": "node", "stype-id": f"{job}"})]
+        [message] = columns([Part(messages, SITE)])
+        assert message.tags["stype-id"] == f"{job}"
+    assert columns._table is not table

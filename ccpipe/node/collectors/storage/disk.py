@@ -99,13 +99,13 @@ class Disk:
         before, self._before = self._before, {}
         for place, line in proc.lines(self._root / "proc/diskstats"):
             words = line.split()
+            device = "".join(words[2:3])  # empty in a line that is too short
+            if proc.matches(device, self._exclude) or not proc.matches(device, self._include):
+                continue
             counters: list[int] = []
             with self.soft.noted():
                 counters = proc.counters(place, words[3:], minimum=MIN_COLUMNS)
             if not counters:
-                continue
-            device = words[2]
-            if proc.matches(device, self._exclude) or not proc.matches(device, self._include):
                 continue
             in_progress = counters.pop(_IN_PROGRESS)
             self._before[device] = counters

@@ -1,11 +1,14 @@
 """``OtlpSink`` with real receivers: Prometheus 3 and a VictoriaMetrics of 2025."""
 
+import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from ccpipe.bus.nats.server import NatsServer
 from ccpipe.config import Duration
 from ccpipe.errors import UnavailableError
 from ccpipe.message import Message
@@ -14,6 +17,7 @@ from tests.servers.otlp import prometheus_3, victoriametrics_2025
 from tests.servers.prometheus import Prometheus
 from tests.servers.victoriametrics import VictoriaMetrics
 from tests.sinks.conftest import SECOND, Given, carry, carry_again
+from tests.sinks.kills import LINES, KilledBridges
 
 pytestmark = pytest.mark.long
 
@@ -149,3 +153,32 @@ async def test_victoriametrics_stores_points_of_all_nodes_once(
         )
         for m in sent
     }
+
+
+async def test_killed_bridges_and_killed_prometheus_lose_nothing(
+    tmp_path: Path, nats_server: NatsServer
+) -> None:
+    """With the shipped recipe, while both are killed in turn: each sample is stored once."""
+    store = prometheus_3(tmp_path / "prometheus", late=True)
+    bridges = KilledBridges(
+        "otlp", nats_server, tmp_path,
+        CCPIPE_SINK__URL=store.url, CCPIPE_SINK__URL_PATH="/api/v1/otlp/v1/metrics",
+    )  # fmt: skip
+    kills = 0
+
+    async def stored() -> Counter[int]:
+        """Return how often each number is stored; between two questions the store may be killed."""
+        nonlocal kills
+        found = await asyncio.to_thread(store.query, "m[2d]", 1740052800 + 86400)
+        numbers = Counter(int(float(value)) for _, values in found for _, value in values)
+        if found and kills < 3:
+            kills += 1
+            store.process.kill()
+            await asyncio.to_thread(store.process.wait)
+            await asyncio.to_thread(store.start)
+        return numbers
+
+    with store:
+        numbers = await bridges.run(5, stored)
+    assert kills == 3
+    assert numbers == dict.fromkeys(range(bridges.published), LINES)

@@ -270,7 +270,7 @@ class HttpSource(Source[Any]):
             body = await read_body(request, self.max_body_bytes, take)
             self.limits.keep(peer_of(request))
             if self.format == "line" and request.path in OTLP_PATHS:
-                found = self.otlp.decode(request, body)
+                found = await self.otlp.decode(request, body)
                 clusters.check(self._clusters_of(found.lines))
                 await self._store(found.lines, request, _Reasons())
                 return otlp_response(found)

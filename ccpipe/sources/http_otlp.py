@@ -1,5 +1,6 @@
 """Requests and responses of OpenTelemetry: OTLP over HTTP, in binary."""
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -15,7 +16,9 @@ from ccpipe.sources.http_requests import Refused
 if TYPE_CHECKING:
     from aiohttp import web
 
-OTLP_PATHS = ("/v1/metrics", "/v1/logs")
+METRICS_PATH, LOGS_PATH = OTLP_PATHS = ("/v1/metrics", "/v1/logs")
+MAX_BYTES_AT_ONCE = 2**20
+"""Larger requests are decoded in a thread, because 16 MiB may take seconds."""
 _REASONS = 10
 """Maximum number of reasons in a response."""
 
@@ -25,15 +28,21 @@ class OtlpReceiver:
 
     def __init__(self, tags: Sequence[str]) -> None:
         """Make tags of the attributes `tags` of resources and of log records."""
-        metrics, logs = OTLP_PATHS
-        self._decode = {metrics: MetricsDecoder(tags).decode, logs: LogsDecoder(tags).decode}
+        self._tags = tags
+        self._decoders = {path: self._decoder(path) for path in OTLP_PATHS}
 
-    def decode(self, request: "web.Request", body: bytes) -> Decoded:
+    def _decoder(self, path: str) -> MetricsDecoder | LogsDecoder:
+        return MetricsDecoder(self._tags) if path == METRICS_PATH else LogsDecoder(self._tags)
+
+    async def decode(self, request: "web.Request", body: bytes) -> Decoded:
         """Decode a body; raises Refused with 415 for JSON, 400 if it is not a request."""
         if request.content_type != CONTENT_TYPE:
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"expected {CONTENT_TYPE}")
         try:
-            return self._decode[request.path](body, time.time_ns())
+            if len(body) <= MAX_BYTES_AT_ONCE:
+                return self._decoders[request.path].decode(body, time.time_ns())
+            decoder = self._decoder(request.path)  # another thread must not share the cache
+            return await asyncio.to_thread(decoder.decode, body, time.time_ns())
         except DataError as error:
             raise Refused(HTTPStatus.BAD_REQUEST, str(error)) from None
 

@@ -31,6 +31,7 @@ from ccpipe.formats.otlp.responses import decode_response, decode_status
 from ccpipe.formats.protobuf import message
 from ccpipe.message import Message
 from ccpipe.sinks.otlp import OtlpSink
+from ccpipe.sources.http_otlp import MAX_BYTES_AT_ONCE
 from tests.conftest import eventually, free_port
 from tests.formats.otlp.test_encoder import NAMES, SIGNED
 from tests.servers.nats.stored import stored_lines
@@ -215,6 +216,19 @@ async def test_source_refuses_what_is_not_a_request() -> None:
                     assert reason in decode_status(await answer.read())
         assert (await client.post(BODY, "/v1/traces", headers=PROTOBUF))[0] == 404
     assert sink.written == []
+
+
+async def test_source_stores_large_request() -> None:
+    """It is decoded in a thread."""
+    sent = [metric(float(number), n=f"{number:05}") for number in range(25_000)]
+    body = MetricsEncoder().encode(to_lines(sent))
+    assert len(body) > MAX_BYTES_AT_ONCE
+    sink = Gate()
+    async with running(sink) as client:
+        for sent_bytes, status in ((body, 200), (body[:-1], 400)):
+            packed, headers = gzip.compress(sent_bytes), {**PROTOBUF, "Content-Encoding": "gzip"}
+            assert (await client.post(packed, "/v1/metrics", headers=headers))[0] == status
+    assert sink.written == sent
 
 
 async def test_source_checks_cluster_of_points_and_of_logs(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ Span: TypeAlias = tuple[int, int]
 
 MAX_DEPTH = 16
 """Maximum depth of arrays and maps in an attribute."""
+MAX_NESTED = 2**16
+"""Maximum size of an array or map; an element can be two bytes."""
 
 _STRING, _BOOL, _INT, _DOUBLE, _ARRAY, _MAP, _BYTES = 0x0A, 0x10, 0x18, 0x21, 0x2A, 0x32, 0x3A
 _KEY, _VALUE = 0x0A, 0x12
@@ -74,14 +76,19 @@ def read_value(data: bytes, start: int, end: int, depth: int = MAX_DEPTH) -> Any
         elif key == _BYTES:
             value = base64.b64encode(data[begin:stop]).decode()
         elif key in (_ARRAY, _MAP):
-            if not depth:
-                raise DataError(f"a value has more than {MAX_DEPTH} levels")
-            parts = [(at, to) for each, at, to in fields(data, begin, stop) if each == _KEY]
-            if key == _ARRAY:
-                value = [read_value(data, at, to, depth - 1) for at, to in parts]
-            else:
-                value = dict(_pair(data, at, to, depth - 1) for at, to in parts)
+            value = _read_nested(data, begin, stop, key, depth - 1)
     return value
+
+
+def _read_nested(data: bytes, start: int, end: int, kind: int, depth: int) -> Any:
+    if depth < 0:
+        raise DataError(f"a value has more than {MAX_DEPTH} levels")
+    if end - start > MAX_NESTED:
+        raise DataError(f"an array or map has more than {MAX_NESTED} bytes")
+    parts = [(begin, stop) for key, begin, stop in fields(data, start, end) if key == _KEY]
+    if kind == _ARRAY:
+        return [read_value(data, begin, stop, depth) for begin, stop in parts]
+    return dict(_pair(data, begin, stop, depth) for begin, stop in parts)
 
 
 def utf8(data: bytes, start: int, end: int) -> str:

@@ -33,6 +33,9 @@ MAX_CACHE_BYTES = 32 * 2**20
 """Maximum size of the cached attributes of series."""
 _ENTRY_BYTES = 200
 
+MAX_BUCKETS = 1000
+"""Maximum number of buckets of a histogram, each of which is a series."""
+
 TEMPORALITY = "temporality"
 """The tag ``temporality=delta`` of a value that is the increase since the one before."""
 
@@ -92,11 +95,11 @@ class MetricsDecoder:
         if table is not self._table or self._cached > MAX_CACHE_BYTES:
             self._table, self._codes, self._cached = table, {}, 0
         rows = Rows(table, now)
-        for resource in children(body, (0, len(body)), _FIRST):
+        for resource in rows.within(children(body, (0, len(body)), _FIRST)):
             attributes = resource_attributes(body, resource)
             tags = resource_tags(attributes, self._wanted)
-            for scope in children(body, resource, _SECOND):
-                for metric in children(body, scope, _SECOND):
+            for scope in rows.within(children(body, resource, _SECOND)):
+                for metric in rows.within(children(body, scope, _SECOND)):
                     self._metric(body, metric, tags, rows)
         return Decoded(rows.lines(), rows.rejected)
 
@@ -255,6 +258,8 @@ class _Histogram(NamedTuple):
         counts, bounds = self.counts, self.bounds
         if len(counts) != (len(bounds) + 1 if counts or bounds else 0):
             raise DataError(f"{len(counts)} buckets with {len(bounds)} bounds")
+        if len(counts) > MAX_BUCKETS:
+            raise DataError(f"{len(counts)} buckets are more than {MAX_BUCKETS}")
         if not all(one < other for one, other in pairwise([*bounds, math.inf])):
             raise DataError("the bounds of the buckets do not increase")
         if max(self.observations, sum(counts)) > INT64_MAX:

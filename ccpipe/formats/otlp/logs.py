@@ -53,14 +53,14 @@ class LogsDecoder:
         """
         self._table = self._table.current()
         rows = Rows(self._table, now)
-        for resource in children(body, (0, len(body)), _FIRST):
+        for resource in rows.within(children(body, (0, len(body)), _FIRST)):
             attributes = resource_attributes(body, resource)
             tags = resource_tags(attributes, self._wanted)
             if "hostname" in tags:
                 tags["type"] = "node"
-            for scope in children(body, resource, _SECOND):
+            for scope in rows.within(children(body, resource, _SECOND)):
                 component = attributes.get(SERVICE) or _scope_name(body, scope) or "otlp"
-                for record in children(body, scope, _SECOND):
+                for record in rows.within(children(body, scope, _SECOND)):
                     try:
                         self._record(body, record, component, tags, rows)
                     except (DataError, EncodeError) as error:

@@ -3,17 +3,22 @@
 import math
 import struct
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from ccpipe.errors import DataError
 from ccpipe.formats.lineprotocol import Lines, RejectedLine, Series, SeriesTable, ValueType
 from ccpipe.formats.lineprotocol.precision import INT64_MAX
 from ccpipe.formats.lineprotocol.series import valid_tag, write_series
 
+T = TypeVar("T")
+
 MAX_KEPT = 1000
 """Maximum number of rejected points or records of a request of which bytes and reason are kept."""
 MAX_REJECTED = 100_000
 """Maximum number of rejected points or records of a request."""
+MAX_MESSAGES = 250_000
+"""Maximum number of resources, scopes, metrics and log records in a request."""
 MAX_ORIGINAL = 1024
 """Bytes of each that are kept."""
 
@@ -27,10 +32,22 @@ class Rows:
         self.now = now
         self.rejected = 0
         """Number of data points or log records that are rejected."""
+        self._messages = 0
         self._lines = Lines(b"", table)
         self._value = table.field_code_of("value")
         self._series, self._times = array("i"), array("q")
         self._types, self._numbers, self._exact = array("B"), array("d"), array("q")
+
+    def within(self, messages: Iterable[T]) -> Iterator[T]:
+        """Yield resources, scopes, metrics or records; raises DataError beyond `MAX_MESSAGES`.
+
+        Each can be two bytes, without any data point.
+        """
+        for each in messages:
+            self._messages += 1
+            if self._messages > MAX_MESSAGES:
+                raise DataError(f"more than {MAX_MESSAGES} resources, scopes and metrics or logs")
+            yield each
 
     def code(self, name: str, tags: Mapping[str, str]) -> int:
         """Return the code of a series; raises EncodeError if line protocol cannot represent it."""

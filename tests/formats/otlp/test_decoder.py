@@ -242,6 +242,26 @@ def test_rejected_points_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         MetricsDecoder().decode(one_metric(message(5, message(1, b"") * 1001)), NOW)
 
 
+def test_number_of_messages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Resources, scopes and metrics can be two bytes each."""
+    monkeypatch.setattr(rows, "MAX_MESSAGES", 100)
+    resources, scopes = b"\x0a\x00" * 100, message(1, b"\x12\x00" * 99)
+    metrics = message(1, message(2, b"\x12\x00" * 98))
+    for body in (resources, scopes, metrics):
+        assert len(MetricsDecoder().decode(body, NOW).lines) == 0
+        with pytest.raises(DataError, match="more than 100 resources, scopes and metrics"):
+            MetricsDecoder().decode(body + b"\x0a\x00", NOW)
+
+
+def test_histogram_has_bounded_number_of_buckets() -> None:
+    """Each is a series."""
+    for size, rejected in ((1000, 0), (1001, 1)):
+        point = HistogramDataPoint(bucket_counts=[1] * size, explicit_bounds=range(size - 1))
+        data = message(9, message(1, point.SerializeToString()))
+        found = MetricsDecoder().decode(one_metric(data), NOW)
+        assert found.rejected == rejected
+
+
 def test_cache_of_attributes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attributes that differ each time, and exemplars, do not let it grow without limit."""
     monkeypatch.setattr(decoder, "MAX_CACHE_BYTES", 10_000)
@@ -255,10 +275,19 @@ def test_cache_of_attributes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
         assert sum(len(codes) for codes in metrics._codes.values()) <= 100
 
 
+def test_array_has_bounded_size() -> None:
+    """An element can be two bytes, and takes fifty in memory."""
+    for size, rejected in ((2**15, 0), (2**15 + 1, 1)):
+        value = message(2, message(5, b"\x0a\x00" * size))
+        point = message(7, message(1, b"a") + value) + b"\x31" + bytes(8)
+        found = MetricsDecoder().decode(one_metric(message(5, message(1, point))), NOW)
+        assert found.rejected == rejected
+
+
 def test_value_may_have_few_levels() -> None:
     """Arrays and maps are written as JSON; a deep one is bad, and costs no stack."""
     nested = AnyValue(string_value="x").SerializeToString()
-    for _ in range(10_000):
+    for _ in range(5000):
         nested = message(5, message(1, nested))
     point = message(7, message(1, b"deep") + message(2, nested)) + b"\x31" + bytes(8)
     good = AnyValue()

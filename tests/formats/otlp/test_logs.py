@@ -11,6 +11,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeL
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from ccpipe.errors import DataError
+from ccpipe.formats.otlp import rows
 from ccpipe.formats.otlp.logs import LogsDecoder
 from ccpipe.message import Message, log
 
@@ -107,3 +108,11 @@ def test_decoder_reads_or_refuses_any_bytes(junk: bytes, data: st.DataObject) ->
             assert str(error)  # noqa: PT017 - some bytes are a request
         else:
             assert all(message.time is not None for message in found.lines)
+
+
+def test_number_of_records_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record can be two bytes, and takes a hundred in memory."""
+    monkeypatch.setattr(rows, "MAX_MESSAGES", 100)
+    assert len(read(request(*[LogRecord()] * 98))) == 98
+    with pytest.raises(DataError, match="more than 100 resources, scopes and metrics or logs"):
+        read(request(*[LogRecord()] * 99))

@@ -27,6 +27,12 @@ With its columns this is about the size of a batch in ``Limits``, so that a writ
 joining.
 """
 
+MAX_DESTINATIONS = 1 << 20
+"""Series whose destinations are kept: shared objects, of which a million entries take 75 MB.
+
+With fewer, the tags of a large cluster's series would be read again for each batch.
+"""
+
 MAX_REJECTED = 5000
 """Maximum number of unreadable lines of a message that are reported one by one."""
 
@@ -145,7 +151,7 @@ class LineCodec(Codec[Lines]):
             def decide(name: str, tags: Mapping[str, str]) -> _Destination:
                 return _interned(subjects.of_message(Message(name, tags, 0.0)), self.precision)
 
-            self._metrics = subjects, PerSeries(decide)
+            self._metrics = subjects, PerSeries(decide, MAX_DESTINATIONS)
         return self._metrics[1]
 
     def _destination(self, record: Message, subjects: Subjects) -> "_Destination":

@@ -369,9 +369,10 @@ class PerSeries(Generic[T]):
     The time per batch depends on its rows and series only, not on the number of known series.
     """
 
-    def __init__(self, decide: Callable[[str, Tags], T]) -> None:
-        """Cache results by name and tags; `decide` must be deterministic."""
+    def __init__(self, decide: Callable[[str, Tags], T], maximum: int = MAX_DECISIONS) -> None:
+        """Cache up to `maximum` results by name and tags; `decide` must be deterministic."""
         self._decide = decide
+        self._maximum = maximum
         self._table: SeriesTable | None = None
         self._by_code: dict[int, T] = {}
 
@@ -381,7 +382,7 @@ class PerSeries(Generic[T]):
             self._table, self._by_code = lines.table, {}
         codes = set(lines.series)
         new = codes.difference(self._by_code)
-        if new and len(self._by_code) + len(new) > MAX_DECISIONS:
+        if new and len(self._by_code) + len(new) > self._maximum:
             self._by_code, new = {}, codes
         for code in new:
             series = lines.table.series[code]

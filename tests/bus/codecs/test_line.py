@@ -14,6 +14,7 @@ from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Site
 from ccpipe.errors import RejectedError
 from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, encode, to_lines
+from ccpipe.formats.lineprotocol.series import MAX_DECISIONS
 from ccpipe.message import Kind, Message, event, log, metric
 from ccpipe.pipeline.stages import dead_letters_of
 from tests.translate.records import MESSAGES
@@ -203,3 +204,17 @@ def test_codec_chooses_subject_by_tags_and_name_of_each_message() -> None:
             assert sorted(found) == sorted(
                 (subject, payload.rstrip(b"\n")) for subject, each in wanted for _, payload in each
             )
+
+
+def test_codec_reads_tags_once_for_more_series_than_decisions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thousand nodes have more series than the default of ``PerSeries``."""
+    count = MAX_DECISIONS + 1000
+    lines = to_lines([Message("m", {"type-id": str(i)}, 1.0, 0) for i in range(count)])
+    parts = lines[: count // 2], lines[count // 2 :]
+    codec, subjects = LineCodec(), Subjects.of(Site(cluster="fritz"))
+    packing = Packing(1000, 2**20, 2**20)
+    first = [list(codec.encode(part, subjects, packing)) for part in parts]
+    monkeypatch.setattr(Subjects, "of_message", None)
+    assert [list(codec.encode(part, subjects, packing)) for part in parts] == first

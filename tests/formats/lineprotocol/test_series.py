@@ -244,16 +244,15 @@ def test_series_are_read_while_another_thread_adds_some() -> None:
     assert len(table) == 60_000
 
 
-def test_per_series_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_per_series_cache_is_bounded() -> None:
     """Process and job IDs in tags add series without limit."""
-    monkeypatch.setattr(series_module, "MAX_DECISIONS", 100)
     asked: list[str] = []
 
     def decide(name: str, _: Mapping[str, str]) -> str:
         asked.append(name)
         return name
 
-    known = PerSeries(decide)
+    known = PerSeries(decide, maximum=100)
     table = SeriesTable()
     for number in range(1000):
         message = Message(f"m{number}", {}, 1.0)
@@ -264,11 +263,10 @@ def test_per_series_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(known._by_code) <= 100
 
 
-def test_per_series_evaluates_batch_larger_than_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_per_series_evaluates_batch_larger_than_cache() -> None:
     """All series of the batch, and again after other batches."""
-    monkeypatch.setattr(series_module, "MAX_DECISIONS", 10)
     large = to_lines([Message(f"m{number}", {}, 1.0) for number in range(20)])
-    known = PerSeries(lambda name, _: name)
+    known = PerSeries(lambda name, _: name, maximum=10)
     for lines in (large[:5], large, large[3:9], large):
         decided = known.of_lines(lines)
         assert [decided[code] for code in lines.series] == [m.name for m in lines]

@@ -30,11 +30,14 @@ class LinesBuilder:
 
     def code(self, name: str, tags: Mapping[str, str]) -> int:
         """Return the code of a series; empty tags are omitted."""
-        series = {key: valid_tag(value) for key, value in sorted(tags.items()) if value}
-        return self.table.code_of(Series(name, series, write_series(name, series)))
+        (code,) = self.codes((name,), tags)
+        return code
 
     def codes(self, names: Iterable[str], tags: Mapping[str, str]) -> Codes:
-        return array("i", [self.code(name, tags) for name in names])
+        """Return the codes of series with the same tags; empty tags are omitted."""
+        valid = {key: valid_tag(value) for key, value in sorted(tags.items()) if value}
+        series = [Series(name, valid, write_series(name, valid)) for name in names]
+        return array("i", map(self.table.code_of, series))
 
     def begin(self, time: int) -> None:
         """Set the time of rows added from now on, in nanoseconds."""

@@ -45,6 +45,8 @@ METRICS = 100
 PARTITIONS = 8
 LOADER_NODES = 1000
 """Nodes whose metrics are loaded into each store, several times."""
+SONAR_SAMPLES = 8
+"""The same for every size: all processes of a run's first sample are new, which costs more."""
 
 
 class Sizes(NamedTuple):
@@ -84,8 +86,7 @@ def plans(sizes: Sizes) -> Iterator[tuple[Run, Callable[[Flow], Awaitable[None]]
         yield run, flow_of(_fast(sizes, sizes.nodes[0], metrics))
     for nodes in sizes.jobs:
         run = Run(series="jobs", nodes=nodes, metrics=1, jobs=_jobs(nodes))
-        samples = max(3, sizes.jobs[-1] * 5 // nodes)
-        yield run, flow_of(Load(nodes, 1, samples, sonar=True))
+        yield run, flow_of(Load(nodes, 1, SONAR_SAMPLES, sonar=True))
     for replicas in (1, 2, 4):
         run = Run(
             series="replicas", nodes=middle, metrics=METRICS, replicas=replicas,

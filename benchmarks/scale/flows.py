@@ -331,11 +331,15 @@ def directory_of_run() -> Iterator[Path]:
 
 
 async def steady(flow: Flow, load: Load) -> None:
-    """Publish one sample, so that all series are known; then measure the others."""
+    """Publish a sample, so that all series are known; then measure the others.
+
+    Sonar's second sample is the first one with gains, whose series it makes known.
+    """
     run = flow.run
     day_ago = datetime.now(tz=UTC) - timedelta(days=1)  # no time is published twice
     start = day_ago.isoformat(timespec="seconds")
-    await flow.publish(load._replace(samples=1, speed="max", start=start), 1)
+    first = load._replace(samples=2 if load.sonar else 1, speed="max", start=start)
+    await flow.publish(first, 1)
     await flow.drained()
     if load.speed == "1":
         await flow.watch_acks()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ccpipe.bus.nats.server import server_program
 from tests.conftest import free_port
+from tests.servers.clickhouse import ClickHouse
 from tests.servers.victoriametrics import VictoriaMetrics
 
 
@@ -54,6 +55,23 @@ def victoriametrics() -> Iterator[str]:
             yield store.url
         finally:
             store.stop()
+
+
+@contextlib.contextmanager
+def clickhouse() -> Iterator[dict[str, str]]:
+    """Run a ClickHouse as old as Debian's, with a table; yield the options of its sink."""
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        ClickHouse(Path(directory, "server")) as store,
+    ):
+        store.create_table()
+        yield {
+            "url": store.url,
+            "user": "default",
+            "password_file": str(store.password_file),
+            "create_table": "false",
+            "deduplicate": "false",
+        }
 
 
 def postgres_programs() -> Path | None:

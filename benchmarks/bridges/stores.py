@@ -61,6 +61,10 @@ LIMITS: dict[tuple[str, str], str] = {
     ("delta", "10"): "as 500; the objects of each message",
     ("delta", "1"): "the objects of each message, and writing its acknowledgement",
     ("delta", NEW): "adding series to the table: checking, hashing and keeping their bytes",
+    ("clickhouse", "500"): "joining rows, in Python",
+    ("clickhouse", "10"): "as 500",
+    ("clickhouse", "1"): "as 500; the objects of each message",
+    ("clickhouse", NEW): "the names and tags of each series, in Python",
     ("postgres", "500"): "writing rows as binary COPY, and the kernel's copies of them",
     ("postgres", "10"): "writing rows as binary COPY; the objects of each message",
     ("postgres", "1"): "the objects of each message, and writing its acknowledgement",
@@ -146,6 +150,9 @@ def store(name: str, directory: Path) -> Iterator[dict[str, str]]:
     elif name == "postgres":
         with servers.postgres() as url:
             yield {"url": url}
+    elif name == "clickhouse":
+        with servers.clickhouse() as options:
+            yield options
     elif name == "parquet":
         with tempfile.TemporaryDirectory(dir=directory) as out:
             yield {"dir": out}
@@ -172,6 +179,10 @@ def stores() -> Iterator[str]:
         yield "delta"
     else:
         print("deltalake is not installed and Delta left out")
+    if shutil.which("clickhouse-server"):
+        yield "clickhouse"
+    else:
+        print("ClickHouse is not installed and left out")
     if servers.postgres_programs() and find_spec("asyncpg"):
         yield "postgres"
     else:

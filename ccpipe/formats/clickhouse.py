@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from ccpipe.formats.lineprotocol import Lines, ValueType
 from ccpipe.formats.lineprotocol.series import PerSeries, Tags
+from ccpipe.formats.protobuf import varint
 
 OWN = ("cluster", "hostname", "type", "type-id", "stype", "stype-id")
 """Tags with a column of their own, empty where a series lacks the tag; all others are in a map."""
@@ -72,18 +73,9 @@ def _series(name: str, tags: Tags) -> bytes:
     others = [(key, value) for key, value in tags.items() if key not in OWN]
     own = b"".join(_string(tags.get(tag, "")) for tag in OWN)
     pairs = b"".join(_string(key) + _string(value) for key, value in others)
-    return _string(name) + own + _varint(len(others)) + pairs
+    return _string(name) + own + varint(len(others)) + pairs
 
 
 def _string(text: str) -> bytes:
     encoded = text.encode()
-    return _varint(len(encoded)) + encoded
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value >> 7:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return varint(len(encoded)) + encoded

@@ -8,6 +8,7 @@ same key, of which a merge keeps one: see ``docs/stores/clickhouse.md``.
 import re
 import time
 from collections.abc import Mapping
+from hashlib import sha256
 from http import HTTPStatus
 from typing import Any
 
@@ -21,6 +22,9 @@ from ccpipe.sinks.http import HttpSink, Response
 TOO_MANY_PARTITIONS = "Too many partitions"
 """Text of the only error that is about the records: an insert has rows of more than 100 days."""
 
+MAX_TOKEN = 500
+"""Maximum length of a token that names its messages."""
+
 
 class ClickHouseSink(HttpSink[Lines]):
     """Writes metrics, events and logs as rows of one table."""
@@ -29,7 +33,7 @@ class ClickHouseSink(HttpSink[Lines]):
 
     stored = frozenset({HTTPStatus.OK})
 
-    limits = Limits(max_records=100_000, max_bytes=16 * 2**20, max_wait=1.0)
+    limits = Limits(max_records=50_000, max_bytes=8 * 2**20, max_wait=1.0)
 
     def __init__(
         self,
@@ -119,10 +123,12 @@ class ClickHouseSink(HttpSink[Lines]):
 def token_of(provenance: Provenance | None) -> str:
     """Return the token of an insert: its messages; empty if one of them is unknown.
 
-    The time is that of the first message: numbers start over with a new stream.
+    The time is that of the first message: numbers start over with a new stream. Of many runs of
+    messages it is the digest, because it is sent in the address of the request.
     """
     if provenance is None or not all(provenance.consumers):
         return ""
-    return ",".join(
+    token = ",".join(
         f"{run.consumer}:{run.first}-{run.last}@{run.since}" for run in provenance.runs()
     )
+    return token if len(token) <= MAX_TOKEN else sha256(token.encode()).hexdigest()

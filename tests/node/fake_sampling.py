@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from ccpipe.formats.lineprotocol.builder import Part
 from ccpipe.message import Message, metric
 from ccpipe.node.sampling.collector import Collector
-from ccpipe.node.sampling.columns import Part
 from ccpipe.node.sampling.reading import Reading
 from ccpipe.node.sampling.sampler import Sampler, SamplerSettings
 from ccpipe.pipeline import Batch

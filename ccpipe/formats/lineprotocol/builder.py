@@ -1,15 +1,17 @@
-"""Builds ``Lines`` column by column, for translators that create thousands of rows at once."""
+"""Builds ``Lines`` column by column, of thousands of rows or messages at once."""
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
-from ccpipe.formats.lineprotocol.lines import Lines
+from ccpipe.errors import EncodeError
+from ccpipe.formats.lineprotocol.encoder import to_lines
+from ccpipe.formats.lineprotocol.lines import Lines, RejectedLine
 from ccpipe.formats.lineprotocol.precision import INT64_MAX, INT64_MIN, NO_TIME
 from ccpipe.formats.lineprotocol.series import Series, SeriesTable, valid_tag, write_series
 from ccpipe.formats.lineprotocol.values import ValueType
-from ccpipe.message import Value
+from ccpipe.message import Message, Value
 
 Codes: TypeAlias = "array[int]"
 
@@ -40,7 +42,12 @@ class LinesBuilder:
         return array("i", map(self.table.code_of, series))
 
     def begin(self, time: int) -> None:
-        """Set the time of rows added from now on, in nanoseconds."""
+        """Set the time of rows added from now on, in nanoseconds.
+
+        Raises EncodeError if it exceeds 64 bits.
+        """
+        if not INT64_MIN <= time <= INT64_MAX:
+            raise EncodeError(f"time {time} is outside 64 bits")
         self.floats.set_times(self.time)
         self.ints.set_times(self.time)
         self.time = time
@@ -110,3 +117,86 @@ class NumberRows:
             part.times.append(time)
         self.codes, self.values, self.times = good.codes, good.values, good.times
         return bad
+
+
+_MAX_DEVICES = 1 << 14  # of which codes are remembered: jobs come and go
+
+
+class Part(NamedTuple):
+    """Some records, and what is added to them: tags, and the unit of each metric by its name."""
+
+    records: Sequence[Any]
+    tags: Mapping[str, str] | None = None
+    units: Mapping[str, str] = {}
+
+
+class MessageColumns:
+    """Builds ``Lines`` of messages, with the tags that all have in common.
+
+    A node has the same series in each sample: the tags of a device are merged, checked and encoded
+    once for each of its metrics.
+    """
+
+    def __init__(self) -> None:
+        self._table = SeriesTable()
+        self._codes: dict[tuple[tuple[str, str], ...], dict[str, int]] = {}
+        self._tags: Mapping[str, str] | None = None
+        self._units: Mapping[str, str] = {}
+
+    def __call__(self, parts: Sequence[Part]) -> Lines:
+        """Return the messages of all parts; invalid ones are rejected lines."""
+        table = self._table.current()
+        if table is not self._table or len(self._codes) > _MAX_DEVICES:
+            self._table, self._codes = table, {}
+        columns = LinesBuilder(table)
+        rejected: list[RejectedLine] = []
+        for part in parts:
+            if (part.tags, part.units) != (self._tags, self._units):
+                self._tags, self._units, self._codes = part.tags, part.units, {}
+            self._add(part.records, columns, rejected)
+        lines = columns.lines()
+        lines.rejected = rejected
+        return lines
+
+    def _add(
+        self, messages: Sequence[Message], columns: LinesBuilder, rejected: list[RejectedLine]
+    ) -> None:
+        floats, ints = columns.floats, columns.ints
+        own: Mapping[str, str] | None = None  # shared by the messages of one device
+        codes: dict[str, int] = {}
+        for message in messages:
+            name, value = message.name, message.value
+            if message.tags is not own:
+                own = message.tags
+                codes = self._codes.setdefault(tuple(own.items()), {})
+            try:
+                if message.time != columns.time:
+                    columns.begin(NO_TIME if message.time is None else message.time)
+                code = codes.get(name)
+                if code is None:
+                    code = codes[name] = self._code(name, own)
+                if message.field != "value":
+                    columns.append(code, message.field, value)
+                elif type(value) is float and math.isfinite(value):
+                    floats.codes.append(code)
+                    floats.values.append(value)
+                elif type(value) is int and INT64_MIN <= value <= INT64_MAX:
+                    ints.codes.append(code)
+                    ints.values.append(value)
+                else:
+                    columns.append(code, message.field, value)
+            except EncodeError:
+                rejected += to_lines([self._tagged(message)]).rejected
+
+    def _code(self, name: str, own: Mapping[str, str]) -> int:
+        tags = {key: value for key, value in self._merged(name, own).items() if value}
+        return self._table.code_of(Series(name, tags, write_series(name, tags)))
+
+    def _merged(self, name: str, own: Mapping[str, str]) -> dict[str, str]:
+        """Return all tags of a metric; a collector's own take precedence."""
+        unit = {"unit": self._units[name]} if name in self._units else {}
+        return dict(sorted({**unit, **(self._tags or {}), **own}.items()))
+
+    def _tagged(self, message: Message) -> Message:
+        tags = self._merged(message.name, message.tags)
+        return Message(message.name, tags, message.value, message.time, message.field)

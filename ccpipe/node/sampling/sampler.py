@@ -15,9 +15,9 @@ import msgspec
 
 from ccpipe.errors import CcpipeError, ConfigError, MissingExtra
 from ccpipe.formats.lineprotocol import Lines
+from ccpipe.formats.lineprotocol.builder import MessageColumns, Part
 from ccpipe.message import Message
 from ccpipe.node.sampling.collector import Collector, SoftErrors
-from ccpipe.node.sampling.columns import Part, SampleColumns
 from ccpipe.node.sampling.reading import CollectorReader, Reading, ReadingThreads
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.records import Records
@@ -136,7 +136,7 @@ class Sampler(Source[Any]):
         `make_error` makes a record of a failure.
         """
         self.gives = gives
-        self._pack = pack or SampleColumns()
+        self._pack = pack or MessageColumns()
         self._record = record
         self.armed = asyncio.Event()  # set when waiting for the first slot
         self.expected = math.inf

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from msgspec.structs import astuple
 
 from ccpipe.formats.lineprotocol import series, to_lines
+from ccpipe.formats.lineprotocol.builder import MessageColumns, Part
 from ccpipe.message import Message, Uint, metric
 from ccpipe.node.collectors.cpu import Cpu
 from ccpipe.node.collectors.memory import Memory
 from ccpipe.node.collectors.network import Network
 from ccpipe.node.collectors.storage.disk import Disk
 from ccpipe.node.sampling.collector import Collector
-from ccpipe.node.sampling.columns import Part, SampleColumns
 from tests.node.conftest import Root
 
 SITE = {"cluster": "fritz", "hostname": "f0101", "type": "node"}
@@ -32,7 +32,7 @@ def tagged(part: Part) -> list[Message]:
     return found
 
 
-def assert_same(columns: SampleColumns, parts: Sequence[Part]) -> None:
+def assert_same(columns: MessageColumns, parts: Sequence[Part]) -> None:
     """Compare with the messages of all parts, encoded and decoded one by one."""
     lines = columns(parts)
     one_by_one = to_lines([message for part in parts for message in tagged(part)])
@@ -57,7 +57,7 @@ MESSAGES = st.builds(
     TEXTS,
     st.dictionaries(st.sampled_from(["type", "hostname", "stype", "a b"]), TEXTS, max_size=3),
     VALUES,
-    st.none() | st.integers(0, 2**62),
+    st.none() | st.integers(0, 2**62) | st.just(2**64),
     st.sampled_from(["value", "value", "event", "other"]),
 )
 
@@ -65,7 +65,7 @@ MESSAGES = st.builds(
 @given(st.lists(st.lists(MESSAGES, max_size=5), max_size=3))
 def test_columns_equal_messages_encoded_one_by_one(samples: list[list[Message]]) -> None:
     """Also in the second sample, for which the series are known; invalid ones are rejected."""
-    columns = SampleColumns()
+    columns = MessageColumns()
     for _ in range(2):
         assert_same(columns, [Part(messages, SITE, UNITS) for messages in samples])
 
@@ -79,7 +79,7 @@ def test_columns_of_recorded_node_equal_messages(root: Root) -> None:
         Memory(domains=True, root=str(root)),
         Network(exclude=[], root=str(root)),
     ]
-    columns = SampleColumns()
+    columns = MessageColumns()
     for time, tree in enumerate(("captured/first", "captured/second")):
         root.show(tree)
         assert_same(columns, [Part(list(each.collect(time)), SITE, UNITS) for each in collectors])
@@ -94,8 +94,8 @@ def test_columns_encode_series_once(monkeypatch: pytest.MonkeyPatch) -> None:
         encoded.append(name)
         return write(name, tags)
 
-    monkeypatch.setattr("ccpipe.node.sampling.columns.write_series", counted)
-    columns = SampleColumns()
+    monkeypatch.setattr("ccpipe.formats.lineprotocol.builder.write_series", counted)
+    columns = MessageColumns()
     for time in range(3):
         messages = [metric(name, time, time=time, tags={"type": "node"}) for name in "abc"]
         assert len(columns([Part(messages, SITE)])) == 3
@@ -107,8 +107,8 @@ def test_columns_encode_series_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_columns_forget_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs come and go."""
-    monkeypatch.setattr("ccpipe.node.sampling.columns._MAX_DEVICES", 10)
-    columns = SampleColumns()
+    monkeypatch.setattr("ccpipe.formats.lineprotocol.builder._MAX_DEVICES", 10)
+    columns = MessageColumns()
     for job in range(50):
         messages = [metric("m", 1, time=5, tags={"type": "node", "stype-id": f"{job}"})]
         [message] = columns([Part(messages, SITE)])
@@ -118,7 +118,7 @@ def test_columns_forget_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_columns_replace_full_table() -> None:
     """Series of ended jobs do not stay in memory; lines keep the table of their codes."""
-    columns = SampleColumns()
+    columns = MessageColumns()
     table = columns._table
     table.cap = 10
     for job in range(30):

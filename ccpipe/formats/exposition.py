@@ -101,7 +101,7 @@ class PageDecoder:
     def __init__(self, known: KnownSeries, tags: Mapping[str, str]) -> None:
         """Give each sample some tags, unless it has labels of these names."""
         self._known = known
-        self._tags = tags
+        self._tags = {key: valid_tag(text) for key, text in tags.items() if text}
         self._table: SeriesTable | None = None
         self._codes: dict[bytes, int] = {}
         """Codes in the table by series as written, such as ``up{job="a"}``."""
@@ -198,11 +198,11 @@ class PageDecoder:
         if (known := self._codes.get(text)) is not None:
             return known
         pairs = _PAIR.findall(series[2] or b"")
-        labels = {key.decode(): _unescape(value.decode()) for key, value in pairs}
+        labels = {key.decode(): _tag(value.decode()) for key, value in pairs}
         if len(labels) < len(pairs):
             raise DataError("a label occurs twice")
-        tags = {**self._tags, **labels}
-        tags = {key: valid_tag(tags[key]) for key in sorted(tags) if tags[key]}
+        merged = {**self._tags, **labels}
+        tags = {key: merged[key] for key in sorted(merged) if merged[key]}
         name = series[1].decode()
         assert self._table is not None
         code = self._table.code_of(Series(name, tags, write_series(name, tags)))
@@ -214,10 +214,11 @@ class PageDecoder:
 _COMMENT = (b"#", b"")
 
 
-def _unescape(text: str) -> str:
-    if "\\" not in text:
-        return text
-    return _ESCAPED.sub(lambda found: _MEANING.get(found[1], found[0]), text)
+def _tag(text: str) -> str:
+    """Return the value of a label as that of a tag; empty if it is."""
+    if "\\" in text:
+        text = _ESCAPED.sub(lambda found: _MEANING.get(found[1], found[0]), text)
+    return valid_tag(text) if text else ""
 
 
 def _nanoseconds(stamp: bytes, unit: int) -> int:

@@ -376,10 +376,10 @@ class Answer(msgspec.Struct):
     """Name of the stream that stored it; empty if none has."""
     error: dict[str, Any] | None = None
     """Why the stream rejected it: an error of JetStream's API."""
-    batch: str = ""
-    """The batch that it belongs to; empty if the message was stored by itself."""
     count: int = 0
     """How many of the first messages of the batch are stored."""
+    duplicate: bool = False
+    """Whether the message was stored before, which ends a batch that begins with it."""
 
 
 NO_STREAM = Answer()

@@ -91,6 +91,8 @@ BATCH, BATCH_BYTES = 500, 2**21
 """Maximum number of messages in a batch, and of their bytes unless a single one is larger."""
 SMALLEST_BATCH = 3
 """A batch is answered twice."""
+NO_BATCHES = (10205, 10208)
+"""JetStream's error codes if a stream allows no batches, or if another one got the beginning."""
 
 
 class NoStreamError(UnavailableError):
@@ -181,11 +183,16 @@ class _Batch(Waiting):
             self._done.set_result(count)
 
     def answered(self, reply: str, answer: Answer) -> None:  # noqa: ARG002 - of the base class
-        if answer.error is None and answer.batch:
-            self._end(answer.count)
-        else:  # the stream takes no batches, or a message was rejected
+        if self._done.done():
+            return
+        if answer.error is not None:
+            takes_batches = answer.error.get("err_code") not in NO_BATCHES
+        else:  # an older server counts none, and a stream only to the first message of another one
+            is_complete = answer.count == len(self._messages)
+            takes_batches = is_complete or answer.duplicate or not answer.stream
+        if not takes_batches:
             self._bus.refuse_batches()
-            self._end(0)
+        self._end(answer.count)
 
     def proceed(self) -> None:
         pass

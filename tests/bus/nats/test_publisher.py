@@ -307,7 +307,7 @@ async def test_publisher_keeps_order_when_batch_is_interrupted(
             await publisher.publish([Outgoing(SUBJECT, b"first", "first")])
             proxy.refuses = {refused}
             await publisher.publish(messages)
-            assert not bus.takes_batches
+            assert bus.takes_batches
     assert not proxy.refuses
     found = [payload for _, payload in await stored(nats_server)]
     assert found == [b"first", *(each.payload for each in messages)]
@@ -326,6 +326,7 @@ async def test_batch_stores_each_message_once_when_some_are_stored(
         kept: set[str] = set()
         await store(bus, messages, kept)
         assert kept == {message.id for message in messages}
+        assert bus.takes_batches
     found = [payload for _, payload in await stored(nats_server)]
     others = [each.payload for each in messages if each not in before]
     assert found == [*(each.payload for each in before), *others]
@@ -347,12 +348,14 @@ async def test_publisher_stores_each_alone_when_stream_allows_no_batches(
 async def test_batch_is_stored_when_subjects_belong_to_two_streams(
     site: Site, nats_server: NatsServer
 ) -> None:
+    """A batch belongs to one; later messages of this connection are sent without."""
     messages = [Outgoing("ab"[i % 2], b"%d" % i, f"id-{i}") for i in range(20)]
     async with connected(site.bus) as bus:
         for name in "ab":
             await bus.jetstream().add_stream(name=name, subjects=[name], allow_batched=True)
         kept: set[str] = set()
         await store(bus, messages, kept)
+        assert not bus.takes_batches
         for name in "ab":
             assert (await bus.jetstream().stream_info(name)).state.messages == 10
     assert kept == {message.id for message in messages}

@@ -1,24 +1,17 @@
 """The recipe ``questdb.toml`` with a real QuestDB and the table of its page."""
 
 import asyncio
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.command import ccpipe
-from tests.conftest import eventually
 from tests.paths import ROOT
 from tests.servers.questdb import QuestDB
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
-[TABLE, *_] = re.findall(
-    r"^```sql\n(.*?);\n```$",
-    (ROOT / "docs/stores/questdb.md").read_text(),
-    re.DOTALL | re.MULTILINE,
-)
 SECOND = 1740052800
 PARTS = [
     "cpu_load,hostname={host},type=node value={second}.5",
@@ -46,8 +39,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuestDB]:
 @pytest.fixture
 def table(store: QuestDB) -> QuestDB:
     """Return the store with an empty table."""
-    store.query("DROP TABLE IF EXISTS metrics")
-    store.query(TABLE)
+    store.create_table()
     return store
 
 
@@ -65,9 +57,7 @@ def send(store: QuestDB, directory: Path, lines: list[str]) -> str:
 
 
 async def until_stored(store: QuestDB, rows: int) -> None:
-    """Wait until the write-ahead log was applied."""
-    applied = "SELECT count() FROM wal_tables() WHERE sequencerTxn <> writerTxn"
-    await eventually(lambda: store.query(applied) == [[0]])
+    await store.until_applied()
     assert store.query("SELECT count() FROM metrics") == [[rows]]
 
 

@@ -2,6 +2,7 @@
 
 import shutil
 
+from scripts import java_servers
 from tests.chaos.faults import (
     clusters,
     databases,
@@ -28,6 +29,13 @@ __all__ = [
 ]
 
 
+PROGRAMS = {
+    databases.kill_clickhouse: "clickhouse-server",
+    databases.kill_victoriametrics: "victoria-metrics",
+}
+"""What faults of some stores need, which are packages of Debian by the same name."""
+
+
 def is_possible(name: str) -> str:
     """Return why a fault cannot be made here; empty if it can."""
     made = FAULTS[name]
@@ -35,10 +43,11 @@ def is_possible(name: str) -> str:
         return "mounting a tmpfs needs root"
     if made is nodes.wall_clock_jumps and nodes.fake_clock() is None:
         return "libfaketime is not installed: apt-get install libfaketime"
-    if made is databases.kill_victoriametrics and shutil.which("victoria-metrics") is None:
-        return "VictoriaMetrics is not installed: apt-get install victoria-metrics"
-    if made is databases.kill_clickhouse and shutil.which("clickhouse-server") is None:
-        return "ClickHouse is not installed: apt-get install clickhouse-server"
+    program = PROGRAMS.get(made)
+    if program is not None and shutil.which(program) is None:
+        return f"{program} is not installed: apt-get install {program}"
+    if made is databases.kill_questdb and not java_servers.is_installed("questdb"):
+        return "QuestDB is not installed: python3 scripts/java_servers.py install questdb"
     if made in (stores.kill_all_postgres, databases.refused_rows) and not stores.has_postgres():
         return "PostgreSQL is not installed: apt-get install postgresql"
     if made is stores.kill_all_delta and not minio_program().is_file():

@@ -9,6 +9,7 @@ from tests.chaos.faults.stores import in_postgres, postgres, sink_of
 from tests.chaos.lab import Lab, numbered
 from tests.chaos.store import LyingStore
 from tests.servers.clickhouse import ClickHouse
+from tests.servers.questdb import QuestDB
 from tests.servers.victoriametrics import VictoriaMetrics
 
 
@@ -71,6 +72,33 @@ async def kill_clickhouse(directory: Path, rounds: int) -> Account:
             text = await asyncio.to_thread(store.query, "SELECT value FROM metrics")
             ids = [int(float(value)) for value in text.split()]
             return Account.of(range(LINES * rounds), ids, dead)
+
+
+@fault("SIGKILL of the store, QuestDB, with the table of its page")
+async def kill_questdb(directory: Path, rounds: int) -> Account:
+    """Acknowledged rows survive, and what is written again replaces itself."""
+    with QuestDB(directory / "questdb") as store:
+        await asyncio.to_thread(store.create_table)
+
+        async def act(*_: object) -> None:
+            store.process.kill()
+            await asyncio.to_thread(store.process.wait, 30)
+            await asyncio.to_thread(store.start)
+
+        async with Lab(directory).open() as lab:
+            sink = f'use = "influxdb"\nurl = "{store.url}"\ndatabase = "qdb"\nas_floats = true'
+            translate = (
+                '[[translate]]\nuse = "tag"\nadd = { name = "{name}" }\n'
+                '[[translate]]\nuse = "rename"\nnames = { "*" = "metrics" }'
+            )
+            bridge = lab.bridge(sink, translate=translate)
+            await meanwhile(lab, bridge, rounds, act)
+            await sent(lab)
+            dead = await finished(lab, bridge)
+            await act()
+            await store.until_applied()
+            stored = await asyncio.to_thread(store.query, "SELECT value FROM metrics LIMIT 1000000")
+            return Account.of(range(LINES * rounds), [int(value) for [value] in stored], dead)
 
 
 @fault("rows that a constraint of PostgreSQL refuses, every hundredth")

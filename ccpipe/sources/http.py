@@ -272,7 +272,8 @@ class HttpSource(Source[Any]):
             if self.format == "line" and request.path in OTLP_PATHS:
                 found = await self.otlp.decode(request, body)
                 clusters.check(self._clusters_of(found.lines))
-                await self._store(found.lines, request, _Reasons())
+                if len(found.lines) or found.rejected:  # a client does not repeat bad points
+                    await self._until_safe(found.lines, _origin(request))
                 return otlp_response(found)
             records = self._decode(request, body)
             clusters.check(self._clusters_of(records))
@@ -335,7 +336,7 @@ class HttpSource(Source[Any]):
         """Hand records to the pipe and wait until they are stored; note what was rejected."""
         reasons.add(records.rejected)
         if len(records):
-            await self._until_safe(records, f"http://{request.remote or '?'}{request.path}")
+            await self._until_safe(records, _origin(request))
 
     async def _until_safe(self, records: Lines | Envelopes, origin: str) -> None:
         if self._stopping:  # since its first byte arrived
@@ -377,6 +378,10 @@ class _Reasons:
 def _type_of(request: web.Request) -> str:
     """Return the last word of the path: the type of an envelope, or anything."""
     return request.path.rpartition("/")[2].rpartition(".")[2]
+
+
+def _origin(request: web.Request) -> str:
+    return f"http://{request.remote or '?'}{request.path}"
 
 
 def _is_stream(request: web.Request) -> bool:

@@ -196,6 +196,15 @@ async def test_bad_points_are_counted_in_response() -> None:
     assert sink.written == [metric(1.5)]
 
 
+async def test_bad_points_are_dead_letters(caplog: pytest.LogCaptureFixture) -> None:
+    """Also without a good one: a client does not send them again."""
+    bad = message(1, message(2, message(2, message(1, b"m") + message(5, message(1, b"")))))
+    async with running(Gate()) as client:
+        assert (await client.post(bad, "/v1/metrics", headers=PROTOBUF))[0] == 200
+    expected = "dead letter from http://127.0.0.1/v1/metrics: 'm': the data point has no value: m "
+    assert expected in caplog.messages
+
+
 async def test_source_refuses_what_is_not_a_request() -> None:
     """With the reason in protobuf; JSON is not supported. What decompresses to much is not read."""
     gzipped = PROTOBUF | {"Content-Encoding": "gzip"}

@@ -26,7 +26,7 @@ from ccpipe.formats.lineprotocol.precision import INT64_MAX
 from ccpipe.formats.lineprotocol.series import check_name
 from ccpipe.formats.otlp import DELTA, SERVICE
 from ccpipe.formats.otlp.attributes import Span, read_attributes, resource_tags, utf8
-from ccpipe.formats.otlp.rows import Rows
+from ccpipe.formats.otlp.rows import RequestRows
 from ccpipe.formats.protobuf import fields, read_varint
 
 MAX_CACHE_BYTES = 32 * 2**20
@@ -94,7 +94,7 @@ class MetricsDecoder:
         table = self._table.current()
         if table is not self._table or self._cached > MAX_CACHE_BYTES:
             self._table, self._codes, self._cached = table, {}, 0
-        rows = Rows(table, now)
+        rows = RequestRows(table, now)
         for resource in rows.within(children(body, (0, len(body)), _FIRST)):
             attributes = resource_attributes(body, resource)
             tags = resource_tags(attributes, self._wanted)
@@ -103,7 +103,7 @@ class MetricsDecoder:
                     self._metric(body, metric, tags, rows)
         return Decoded(rows.lines(), rows.rejected)
 
-    def _metric(self, body: bytes, span: Span, tags: dict[str, str], rows: Rows) -> None:
+    def _metric(self, body: bytes, span: Span, tags: dict[str, str], rows: RequestRows) -> None:
         name, unit, kind, data = _metric_fields(body, span)
         if kind in _UNSUPPORTED:
             for start, end in children(body, data, _FIRST):
@@ -133,7 +133,7 @@ class _Points(NamedTuple):
     body: bytes
     metric: _Metric
     codes: _Codes
-    rows: Rows
+    rows: RequestRows
 
     def add_number(self, start: int, end: int) -> int:
         """Add a ``NumberDataPoint``; the usual order of its fields is read without a loop."""

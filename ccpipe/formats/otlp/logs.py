@@ -26,7 +26,7 @@ from ccpipe.formats.otlp.attributes import (
     utf8,
 )
 from ccpipe.formats.otlp.decoder import Decoded, children, resource_attributes
-from ccpipe.formats.otlp.rows import Rows
+from ccpipe.formats.otlp.rows import RequestRows
 from ccpipe.formats.protobuf import fields, read_varint
 from ccpipe.message import LOG_LEVELS
 
@@ -52,7 +52,7 @@ class LogsDecoder:
         the body is not a request.
         """
         self._table = self._table.current()
-        rows = Rows(self._table, now)
+        rows = RequestRows(self._table, now)
         for resource in rows.within(children(body, (0, len(body)), _FIRST)):
             attributes = resource_attributes(body, resource)
             tags = resource_tags(attributes, self._wanted)
@@ -68,7 +68,7 @@ class LogsDecoder:
         return Decoded(rows.lines(), rows.rejected)
 
     def _record(
-        self, body: bytes, span: Span, component: str, tags: dict[str, str], rows: Rows
+        self, body: bytes, span: Span, component: str, tags: dict[str, str], rows: RequestRows
     ) -> None:
         times, severity, severity_text, value = {}, 0, "", None
         for key, start, end in fields(body, *span):

@@ -23,7 +23,7 @@ MAX_ORIGINAL = 1024
 """Bytes of each that are kept."""
 
 
-class Rows:
+class RequestRows:
     """Collects the rows of a request, of numbers or of texts."""
 
     def __init__(self, table: SeriesTable, now: int) -> None:

@@ -2,11 +2,11 @@
 
 ::
 
-    python -m benchmarks.node.agent [samples]
+    python -m benchmarks.node.agent [samples [processes]]
 
-The node is filled up to 300 processes (which sleep). All figures are processor time of this
-process and its children, in one run, so that their ratios are valid on a busy machine too. For
-memory and slots over a whole day see ``benchmarks.node.day``.
+The node is filled up to 300 processes, or as many as are given (which sleep). All figures are
+processor time of this process and its children, in one run, so that their ratios are valid on a
+busy machine too. For memory and slots over a whole day see ``benchmarks.node.day``.
 """
 
 import asyncio
@@ -42,9 +42,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 FIRST_SAMPLE = "import benchmarks.node.agent as b; b.sampled(b.collectors(), 1, once=True)"
 
 
-def main(samples: int = 50) -> None:
+def main(samples: int = 50, processes: int = PROCESSES) -> None:
     """Print the costs as a table."""
-    with filled():
+    with filled(processes):
         each = {
             name: processor_time(functools.partial(_sample, collector), samples)
             for name, collector in collectors().items()
@@ -192,9 +192,9 @@ def with_ps() -> None:
 
 
 @contextlib.contextmanager
-def filled() -> Iterator[None]:
+def filled(processes: int = PROCESSES) -> Iterator[None]:
     """Fill the node up with processes that sleep."""
-    lacking = max(0, PROCESSES - len(psutil.pids()))
+    lacking = max(0, processes - len(psutil.pids()))
     sleepers = [subprocess.Popen(["sleep", "600"]) for _ in range(lacking)]  # noqa: S607
     try:
         yield
@@ -205,4 +205,4 @@ def filled() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:2]))
+    main(*map(int, sys.argv[1:3]))

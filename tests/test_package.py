@@ -143,7 +143,7 @@ def test_module_without_its_extra_names_it() -> None:
     """Whichever is imported first: the error has the pip line to type."""
     extras = (
         "aiohttp", "aiokafka", "aiomqtt", "asyncpg", "cramjam", "duckdb", "h5py", "matplotlib",
-        "pyarrow", "pynvml", "textual",
+        "deltalake", "pyarrow", "pynvml", "textual",
     )  # fmt: skip
     command = [sys.executable, "-c", WITHOUT_EXTRAS, *extras]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

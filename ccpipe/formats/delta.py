@@ -21,6 +21,7 @@ os.environ.setdefault("DELTARS_UPLOAD_PART_SIZE", str(PART_BYTES))
 
 try:
     import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.fs as pa_fs
     from deltalake import (
         ColumnProperties,
@@ -44,12 +45,9 @@ __all__ = [
     "TableNotFoundError",
     "Transaction",
     "WriterProperties",
-    "is_delta",
+    "pc",
     "write_deltalake",
 ]
-
-LOG = "_delta_log"
-"""Directory of a table's log; it makes a directory a table."""
 
 CONFIGURATION: dict[str, str | None] = {"delta.dataSkippingStatsColumns": "time"}
 """Statistics in the log, by which readers choose files: all nodes and metrics are in each."""
@@ -61,11 +59,6 @@ TIMEOUTS = {
     "retry_timeout": "30s",
 }
 """Limits of a request; the pipe repeats a write that fails."""
-
-
-def is_delta(directory: Path) -> bool:
-    """Return whether a directory is a Delta table."""
-    return (directory / LOG).is_dir()
 
 
 class DeltaAddress:

@@ -10,9 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pyarrow.compute as pc
-
-from ccpipe.formats.delta import DeltaAddress, DeltaTable, TableNotFoundError
+from ccpipe.formats.delta import DeltaAddress, DeltaTable, TableNotFoundError, pc
 from ccpipe.history.parquet import Connection, ParquetHistory, SelectedRows, StoredRows
 
 _MAX_SECONDS = 9_223_372_036

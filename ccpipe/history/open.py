@@ -6,6 +6,7 @@ from pathlib import Path
 from ccpipe.config import mask
 from ccpipe.errors import UsageError
 from ccpipe.history.interfaces import History
+from ccpipe.sources.stored import is_delta_table
 
 
 def open_history(
@@ -43,7 +44,7 @@ def open_history(
     login = {"user": user, "password_file": password_file}
     scheme, separator, _ = where.partition("://")
     path = Path(where).expanduser()
-    if scheme == "s3" or (not separator and (path / "_delta_log").is_dir()):
+    if scheme == "s3" or (not separator and is_delta_table(path)):
         from ccpipe.formats.delta import DeltaAddress
         from ccpipe.history.delta import DeltaHistory
 

@@ -53,6 +53,7 @@ from ccpipe.history.sums import (
 )
 from ccpipe.jobs import Job, RunKey
 from ccpipe.process.background import background, end_tasks
+from ccpipe.sources.stored import is_delta_table
 
 try:
     import duckdb
@@ -269,7 +270,7 @@ class ParquetHistory:
         self, connection: Connection, cluster: str | None, start: float, stop: float
     ) -> "SelectedRows":
         """Select the rows of a cluster, or of all, and of a time."""
-        if (self.directory / "_delta_log").is_dir():
+        if is_delta_table(self.directory):
             raise UnavailableError(f"{self.directory} has become a Delta table: open it again")
         files = without_replaced(connection, set(self.files(cluster, start, stop)))
         return SelectedFiles(files)

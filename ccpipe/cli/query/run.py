@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from ccpipe.cli.query.writers import ResultWriter
 from ccpipe.errors import CcpipeError, DataError, MissingExtra, UnavailableError, UsageError
+from ccpipe.sources.stored import is_delta_table
 from ccpipe.sources.stored.parquet_tables import TABLES, TRIES, make_tables, restrict
 from ccpipe.terminal import Progress, format_duration, note, plural
 
@@ -146,7 +147,7 @@ class QueryRun:
 
 
 def _delta_address(where: str) -> "DeltaAddress | None":
-    if "://" not in where and not (Path(where) / "_delta_log").is_dir():
+    if "://" not in where and not is_delta_table(Path(where)):
         return None
     from ccpipe.formats.delta import DeltaAddress
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from pyarrow.fs import FileSystem
 
-from ccpipe.formats.delta import LOG, CommitProperties, DeltaTable, Transaction
+from ccpipe.formats.delta import CommitProperties, DeltaTable, Transaction
 from ccpipe.records import MessageRange, merged_ranges
 
 MESSAGES = "ccpipe.messages"
@@ -32,7 +32,7 @@ def application(consumer: str) -> str:
     return f"ccpipe:{consumer}"
 
 
-class StoredMessages:
+class CommittedMessages:
     """The messages of the commits read so far; older ones are read when they may matter."""
 
     def __init__(self, files: FileSystem) -> None:
@@ -94,7 +94,7 @@ class StoredMessages:
     def _read(self, version: int) -> bool:
         """Read a commit; false if the log has been truncated before it."""
         try:
-            with self._files.open_input_stream(f"{LOG}/{version:020}.json") as file:
+            with self._files.open_input_stream(f"_delta_log/{version:020}.json") as file:
                 text: bytes = file.read()
         except FileNotFoundError:
             return False

@@ -27,8 +27,8 @@ from ccpipe.formats.lineprotocol import Lines
 from ccpipe.formats.lineprotocol.arrow import MICROSECONDS, to_microseconds
 from ccpipe.pipeline import Limits, Sink
 from ccpipe.records import MessageRange, Provenance
-from ccpipe.sinks.delta.housekeeping import Housekeeping, Partition
-from ccpipe.sinks.delta.messages import StoredMessages
+from ccpipe.sinks.delta.maintenance import TableMaintenance, TablePartition
+from ccpipe.sinks.delta.messages import CommittedMessages
 from ccpipe.sinks.disk import check_directory
 
 UINT = pa.decimal128(20, 0)
@@ -61,9 +61,9 @@ MIN_VACUUM = 3600.0
 class DeltaSink(Sink[Lines]):
     """Writes each batch as one commit; several bridges may write to one table.
 
-    A commit has the ranges of the messages that it stores: see ``StoredMessages``. A file is
+    A commit has the ranges of the messages that it stores: see ``CommittedMessages``. A file is
     uploaded by one request, so that a killed bridge leaves nothing behind but files that are not of
-    the table, which are deleted later: see ``Housekeeping``.
+    the table, which are deleted later: see ``TableMaintenance``.
     """
 
     takes = Lines
@@ -130,9 +130,9 @@ class DeltaSink(Sink[Lines]):
             raise ConfigError("vacuum: must be 0 or at least 1h")
         self.properties = writer_properties(compression)
         self._table: DeltaTable | None = None
-        self._stored: StoredMessages | None = None
+        self._stored: CommittedMessages | None = None
         self._busy = threading.Lock()  # the thread of a cancelled write() may still run
-        self._housekeeping = Housekeeping(
+        self._maintenance = TableMaintenance(
             self.address,
             self.properties,
             compact=compact,
@@ -163,15 +163,15 @@ class DeltaSink(Sink[Lines]):
 
     async def __aexit__(self, *exit_: object) -> None:
         """Wait for running maintenance."""
-        await self._housekeeping.close()
+        await self._maintenance.close()
         self._table = self._stored = None
 
     async def write(self, records: Lines) -> None:
         """Commit the rows of messages that the table does not have yet."""
         if len(records):
-            self._housekeeping.start(await asyncio.to_thread(self._write, records))
+            self._maintenance.start(await asyncio.to_thread(self._write, records))
 
-    def _write(self, lines: Lines) -> list[Partition]:
+    def _write(self, lines: Lines) -> list[TablePartition]:
         """Store lines; return the partitions to compact."""
         ids = lines.provenance if lines.provenance and lines.provenance.has_ids else None
         rows = to_table(lines)
@@ -181,7 +181,7 @@ class DeltaSink(Sink[Lines]):
                 with contextlib.suppress(CommitFailedError), self.address.errors():
                     if not self._is_committed(table, rows, ids):
                         return []
-                    return self._housekeeping.crowded(table, partitions(rows))
+                    return self._maintenance.crowded(table, partitions(rows))
         raise UnavailableError(f"{self.address.shown}: other bridges commit all the time")
 
     def _is_committed(self, table: DeltaTable, rows: pa.Table, ids: Provenance | None) -> bool:
@@ -209,7 +209,7 @@ class DeltaSink(Sink[Lines]):
             try:
                 if self._table is None:
                     self._table = self._opened()
-                    self._stored = StoredMessages(self.address.files())
+                    self._stored = CommittedMessages(self.address.files())
                 else:
                     self._table.update_incremental()
             except BaseException:
@@ -266,8 +266,8 @@ def to_table(lines: Lines) -> pa.Table:
     return pa.table({name: columns[name] for name in SCHEMA.names})
 
 
-def partitions(rows: pa.Table) -> Iterator[Partition]:
+def partitions(rows: pa.Table) -> Iterator[TablePartition]:
     """Yield the partitions of rows."""
     found = rows.select(PARTITIONS).group_by(PARTITIONS).aggregate([])
     for row in found.to_pylist():
-        yield Partition(row["cluster"], row["date"])
+        yield TablePartition(row["cluster"], row["date"])

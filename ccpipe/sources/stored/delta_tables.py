@@ -1,10 +1,13 @@
 """A Delta table as the tables of ``parquet_tables``, without DuckDB's extension for it."""
 
-import duckdb
+from typing import TYPE_CHECKING
 
 from ccpipe.errors import MissingInputError
 from ccpipe.formats.delta import DeltaAddress, TableNotFoundError
 from ccpipe.sources.stored.parquet_tables import VIEWS
+
+if TYPE_CHECKING:
+    import duckdb
 
 _SAMPLES = """
     CREATE OR REPLACE VIEW samples AS
@@ -13,7 +16,7 @@ _SAMPLES = """
 """
 
 
-def make_delta_tables(connection: duckdb.DuckDBPyConnection, address: DeltaAddress) -> None:
+def make_delta_tables(connection: "duckdb.DuckDBPyConnection", address: DeltaAddress) -> None:
     """Create the tables, of the table as it is now; raises MissingInputError without one."""
     try:
         table = address.open()

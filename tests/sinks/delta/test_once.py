@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.records import MessageRange
 from ccpipe.sinks.delta import DeltaSink
-from ccpipe.sinks.delta.messages import StoredMessages, application
+from ccpipe.sinks.delta.messages import CommittedMessages, application
 from tests.deliveries import delivered
 from tests.sinks.delta.conftest import stored
 from tests.sinks.kills import LINES
@@ -90,7 +90,7 @@ async def test_restarted_bridge_reads_all_commits_of_its_consumer(place: dict[st
         await sink.write(to_lines(delivered(records, provenance)))
         table = sink._current()
         assert table.transaction_version(application("c")) == 2
-        known = StoredMessages(sink.address.files())
+        known = CommittedMessages(sink.address.files())
         messages = [MessageRange("c", 9, 9, 1000, 1000)]
         assert known.overlapping(table, messages) == [MessageRange("c", 1, 2, 1001, 1002)]
         assert known._first == 1, "the commit that created the table was not read"
@@ -106,7 +106,7 @@ async def test_commits_before_a_message_are_not_searched(tmp_path: Path) -> None
     async with DeltaSink(**place) as sink:
         for number in range(5):
             await write(sink, number)
-        known = StoredMessages(sink.address.files())
+        known = CommittedMessages(sink.address.files())
         later = 2**62
         assert len(known.overlapping(sink._current(), [MessageRange("c", 9, 9, later, later)])) == 1
         assert known._first == 5

@@ -38,7 +38,7 @@ HOUR = 3600
 DAY_SECONDS = 24.0 * HOUR
 
 
-class Partition(NamedTuple):
+class TablePartition(NamedTuple):
     """The rows of a cluster and day."""
 
     cluster: str | None
@@ -53,7 +53,7 @@ class Partition(NamedTuple):
         ]
 
 
-class Housekeeping:
+class TableMaintenance:
     """Runs in one thread at a time."""
 
     def __init__(
@@ -71,12 +71,14 @@ class Housekeeping:
         self.compact = compact
         self.retention = retention
         self.vacuum = vacuum
-        self._compacted: OrderedDict[Partition, int] = OrderedDict()
+        self._compacted: OrderedDict[TablePartition, int] = OrderedDict()
         self._task: asyncio.Task[None] | None = None
         self._is_closing = threading.Event()
         self._next = 0.0
 
-    def crowded(self, table: DeltaTable, partitions: Iterable[Partition]) -> list[Partition]:
+    def crowded(
+        self, table: DeltaTable, partitions: Iterable[TablePartition]
+    ) -> list[TablePartition]:
         """Return the partitions that have many new files; may be called in a thread."""
         return [
             each
@@ -84,12 +86,12 @@ class Housekeeping:
             if self.compact and self._count(table, each) >= self._compacted.get(each, 0) + FILES
         ]
 
-    def start(self, crowded: Sequence[Partition]) -> None:
+    def start(self, crowded: Sequence[TablePartition]) -> None:
         """Compact partitions, and do what is due, unless work is still running."""
         if self._task is None or self._task.done():
             is_due = (self.vacuum or self.retention) and time.monotonic() >= self._next
             if crowded or is_due:
-                self._task = background(self._work(crowded), "ccpipe-housekeeping")
+                self._task = background(self._work(crowded), "ccpipe-maintenance")
 
     async def close(self) -> None:
         self._is_closing.set()
@@ -97,10 +99,10 @@ class Housekeeping:
             await asyncio.wait([self._task])
 
     @staticmethod
-    def _count(table: DeltaTable, partition: Partition) -> int:
+    def _count(table: DeltaTable, partition: TablePartition) -> int:
         return len(table.file_uris(file_pruning_predicate=partition.filters))
 
-    async def _work(self, crowded: Sequence[Partition]) -> None:
+    async def _work(self, crowded: Sequence[TablePartition]) -> None:
         try:
             await asyncio.to_thread(self._work_in_thread, crowded)
         except CommitFailedError as error:  # another bridge has done it meanwhile
@@ -110,7 +112,7 @@ class Housekeeping:
         except Exception:  # writing goes on
             log.exception("the table is not maintained for now")
 
-    def _work_in_thread(self, crowded: Sequence[Partition]) -> None:
+    def _work_in_thread(self, crowded: Sequence[TablePartition]) -> None:
         table = self.address.open()
         with self.address.errors():
             for partition in crowded:
@@ -123,7 +125,7 @@ class Housekeeping:
                 if self.vacuum:
                     remove_unreferenced(table, self.vacuum)
 
-    def _compact(self, table: DeltaTable, partition: Partition) -> None:
+    def _compact(self, table: DeltaTable, partition: TablePartition) -> None:
         table.optimize.compact(
             partition_filters=partition.filters,
             target_size=TARGET_BYTES,

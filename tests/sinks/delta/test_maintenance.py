@@ -11,8 +11,13 @@ from ccpipe.config import Duration
 from ccpipe.formats.delta import CommitFailedError, DeltaAddress
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import Message
-from ccpipe.sinks.delta import DeltaSink, housekeeping
-from ccpipe.sinks.delta.housekeeping import FILES, Housekeeping, Partition, remove_unreferenced
+from ccpipe.sinks.delta import DeltaSink, maintenance
+from ccpipe.sinks.delta.maintenance import (
+    FILES,
+    TableMaintenance,
+    TablePartition,
+    remove_unreferenced,
+)
 from tests.conftest import eventually
 from tests.sinks.conftest import NOON, metric
 from tests.sinks.delta.conftest import rows_of
@@ -27,16 +32,16 @@ async def write(place: dict[str, Any], count: int, **options: Any) -> None:
             await sink.write(to_lines([metric(float(number))]))
 
 
-def files_of(place: dict[str, Any], partition: Partition) -> int:
+def files_of(place: dict[str, Any], partition: TablePartition) -> int:
     table = DeltaAddress(**place).open()
     return len(table.file_uris(file_pruning_predicate=partition.filters))
 
 
 @pytest.mark.parametrize(
-    "partition", [Partition("fox", DAY), Partition(None, DAY), Partition(None, None)]
+    "partition", [TablePartition("fox", DAY), TablePartition(None, DAY), TablePartition(None, None)]
 )
 async def test_partition_is_compacted_when_it_has_many_new_files(
-    tmp_path: Path, partition: Partition
+    tmp_path: Path, partition: TablePartition
 ) -> None:
     """Also rows without a cluster or a time; no row is lost, and no other file is touched."""
     place: dict[str, Any] = {"url": str(tmp_path / "table")}
@@ -53,13 +58,13 @@ async def test_partition_is_compacted_when_it_has_many_new_files(
         assert files_of(place, partition) == done + 5
     values = sorted(rows_of(place)["value"].to_pylist())
     assert values == [-1.0, *map(float, range(FILES)), *(100.0 + n for n in range(5))]
-    assert files_of(place, Partition("other", DAY)) == 1
+    assert files_of(place, TablePartition("other", DAY)) == 1
 
 
 async def test_partition_is_not_compacted_if_switched_off(tmp_path: Path) -> None:
     place: dict[str, Any] = {"url": str(tmp_path / "table")}
     await write(place, FILES + 1, compact=False)
-    assert files_of(place, Partition("fox", DAY)) == FILES + 1
+    assert files_of(place, TablePartition("fox", DAY)) == FILES + 1
 
 
 async def test_files_of_former_bridges_are_compacted(tmp_path: Path) -> None:
@@ -68,7 +73,7 @@ async def test_files_of_former_bridges_are_compacted(tmp_path: Path) -> None:
     await write(place, FILES, compact=False)
     async with DeltaSink(**place, vacuum=Duration(0)) as sink:
         await sink.write(to_lines([metric(0.0)]))
-        await eventually(lambda: files_of(place, Partition("fox", DAY)) == 1)
+        await eventually(lambda: files_of(place, TablePartition("fox", DAY)) == 1)
 
 
 async def test_compaction_by_another_bridge_is_no_error(
@@ -81,12 +86,12 @@ async def test_compaction_by_another_bridge_is_no_error(
     def conflict(*_: object) -> None:
         raise CommitFailedError("concurrent delete")
 
-    monkeypatch.setattr(Housekeeping, "_compact", conflict)
+    monkeypatch.setattr(TableMaintenance, "_compact", conflict)
     async with DeltaSink(**place) as sink:
-        sink._housekeeping.start([Partition("fox", DAY)])
-        assert sink._housekeeping._task is not None
-        await sink._housekeeping._task
-    assert files_of(place, Partition("fox", DAY)) == 3
+        sink._maintenance.start([TablePartition("fox", DAY)])
+        assert sink._maintenance._task is not None
+        await sink._maintenance._task
+    assert files_of(place, TablePartition("fox", DAY)) == 3
     assert not [each for each in caplog.records if each.levelname != "DEBUG"]
 
 
@@ -117,7 +122,7 @@ async def test_files_no_longer_of_the_table_are_deleted(
     table.optimize.compact()
     remove_unreferenced(table, 86_400)
     assert count() == 6, "they are too young"
-    monkeypatch.setattr(housekeeping, "HOUR", 2**40)
+    monkeypatch.setattr(maintenance, "HOUR", 2**40)
     remove_unreferenced(table, 3600)
     assert count() == 1
     assert len(rows_of(place)) == 4

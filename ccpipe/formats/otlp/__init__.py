@@ -5,8 +5,8 @@ Source: *OTLP Specification 1.11*; ``opentelemetry/proto`` version 1: ``common``
 resource and ``cluster`` its ``hpc.cluster.name``; all other tags are attributes of data points
 under their own names.
 
-Written by hand, because the generated classes take four times the CPU time, and because an array
-of empty messages, two bytes each, takes them fifty times its size in memory.
+Written by hand, because the generated classes take several times the CPU time to encode, and a
+request of empty data points, two bytes each, takes them 35 times its size in memory.
 """
 
 CONTENT_TYPE = "application/x-protobuf"

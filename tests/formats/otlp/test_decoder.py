@@ -276,7 +276,7 @@ def test_cache_of_attributes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_array_has_bounded_size() -> None:
-    """An element can be two bytes, and takes fifty in memory."""
+    """An element can be two bytes, and takes far more in memory."""
     for size, rejected in ((2**15, 0), (2**15 + 1, 1)):
         value = message(2, message(5, b"\x0a\x00" * size))
         point = message(7, message(1, b"a") + value) + b"\x31" + bytes(8)

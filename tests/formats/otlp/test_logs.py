@@ -111,7 +111,7 @@ def test_decoder_reads_or_refuses_any_bytes(junk: bytes, data: st.DataObject) ->
 
 
 def test_number_of_records_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record can be two bytes, and takes a hundred in memory."""
+    """A record can be two bytes, and takes far more in memory."""
     monkeypatch.setattr(rows, "MAX_MESSAGES", 100)
     assert len(read(request(*[LogRecord()] * 98))) == 98
     with pytest.raises(DataError, match="more than 100 resources, scopes and metrics or logs"):

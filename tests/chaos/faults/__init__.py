@@ -36,20 +36,25 @@ PROGRAMS = {
 """What faults of some stores need, which are packages of Debian by the same name."""
 
 
+JAVA = "QuestDB is not installed: python3 scripts/java_servers.py install questdb"
+GO = "MinIO is not compiled: python3 scripts/minio_server.py install"
+
+
 def is_possible(name: str) -> str:
     """Return why a fault cannot be made here; empty if it can."""
     made = FAULTS[name]
-    if made in (stores.full_disk, spools.spool_on_full_disk) and not stores.can_mount():
-        return "mounting a tmpfs needs root"
-    if made is nodes.wall_clock_jumps and nodes.fake_clock() is None:
-        return "libfaketime is not installed: apt-get install libfaketime"
     program = PROGRAMS.get(made)
     if program is not None and shutil.which(program) is None:
         return f"{program} is not installed: apt-get install {program}"
-    if made is databases.kill_questdb and not java_servers.is_installed("questdb"):
-        return "QuestDB is not installed: python3 scripts/java_servers.py install questdb"
-    if made in (stores.kill_all_postgres, databases.refused_rows) and not stores.has_postgres():
-        return "PostgreSQL is not installed: apt-get install postgresql"
-    if made is stores.kill_all_delta and not minio_program().is_file():
-        return "MinIO is not compiled: python3 scripts/minio_server.py install"
-    return ""
+    reasons = {
+        "mounting a tmpfs needs root": made in (stores.full_disk, spools.spool_on_full_disk)
+        and not stores.can_mount(),
+        "libfaketime is not installed: apt-get install libfaketime": made is nodes.wall_clock_jumps
+        and nodes.fake_clock() is None,
+        "PostgreSQL is not installed: apt-get install postgresql": made
+        in (stores.kill_all_postgres, databases.refused_rows)
+        and not stores.has_postgres(),
+        JAVA: made is databases.kill_questdb and not java_servers.is_installed("questdb"),
+        GO: made is stores.kill_all_delta and not minio_program().is_file(),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")

@@ -134,8 +134,12 @@ class ReadingThreads:
     def read(self, readers: Iterable[CollectorReader], slot: int) -> list[Reading]:
         """Start a reading of each for a slot; the future's result is its records.
 
-        It may be cancelled if the records are no longer needed.
+        It may be cancelled if the records are no longer needed. A collector that is still read for
+        an earlier slot blocks others.
         """
+        current = self.shared.current
+        if current is not None and current.slot < slot:
+            self._separate(current)
         loop = asyncio.get_running_loop()
         requests = [_Request(reader, slot, loop.create_future()) for reader in readers]
         for reader in readers:

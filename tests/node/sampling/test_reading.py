@@ -103,6 +103,20 @@ async def test_blocking_collector_keeps_thread_and_others_continue() -> None:
     readers[0].end()
 
 
+async def test_collector_still_read_at_next_slot_blocks_others() -> None:
+    """Also if none of them could be waited for, as all are busy."""
+    blocking, prompt = Waiting(), Prompt()
+    readers = [CollectorReader("blocking", blocking), CollectorReader("prompt", prompt)]
+    reading = ReadingThreads()
+    blocked, other = reading.read(readers, 5)
+    assert await asyncio.to_thread(blocking.begun.wait, DEADLINE)
+    assert reading.read([], 6) == []
+    await thread_of(other)
+    assert not blocked.done()
+    blocking.go_on.set()
+    await thread_of(blocked)
+
+
 async def test_threads_deliver_finished_readings_before_blocked_one() -> None:
     """A collector before the one that blocks loses nothing."""
     blocking = Waiting()

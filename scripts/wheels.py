@@ -133,7 +133,10 @@ class Release:
         return Path(shutil.move(path, out / path.name))
 
     def build(self, what: str, out: Path) -> None:
-        """Run the build with a compiler that links for the oldest glibc."""
+        """Run the build with a compiler that links for the oldest glibc.
+
+        Debian's Python would give its own compiler's options to the linker.
+        """
         say(f"{version_of(self.python)}: building {what.removeprefix('--')}")
         compiler = f"{self.tools} -m ziglang {{}} -target x86_64-linux-gnu.{FLOOR}"
         run(
@@ -141,11 +144,25 @@ class Release:
             environ={
                 "CC": compiler.format("cc"),
                 "CXX": compiler.format("c++"),
+                "CPPFLAGS": f"-I{self.headers()}",
+                "LDSHARED": f"{compiler.format('cc')} -shared",
+                "LDCXXSHARED": f"{compiler.format('c++')} -shared",
                 "CCPIPE_REQUIRE_KERNELS": "1",
                 "CCPIPE_KERNEL_FLAGS": "-g0",
                 "SOURCE_DATE_EPOCH": self.epoch,
             },
         )  # fmt: skip
+
+    def headers(self) -> Path:
+        """Return a directory for Debian's pyconfig.h, which only Debian's own compilers find."""
+        code = "import sysconfig as s; print(s.get_config_var('MULTIARCH'), s.get_path('include'))"
+        architecture, include = run(self.python, "-c", code).split()
+        found = Path(include).parent / architecture / Path(include).name
+        link = self.directory / "headers" / architecture / found.name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if found.is_dir() and not link.is_symlink():
+            link.symlink_to(found)
+        return self.directory / "headers"
 
     def try_wheel(self, path: Path) -> None:
         """Install a wheel into an empty environment, and decode with its kernel."""

@@ -104,6 +104,7 @@ site: install-test debian
 # Every fault, several rounds each, in some ten minutes; writes docs/operations/reliability.md.
 .PHONY: chaos
 chaos: install-test
+	$(PYTHON) scripts/otlp_receivers.py install
 	$(PYTHON) scripts/minio_server.py install
 	$(BIN)/pytest -m chaos tests/chaos
 

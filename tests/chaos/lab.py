@@ -226,9 +226,12 @@ class Lab:
         return self.ccpipe("send", *words, **self._key("node", "n1"), **environ)
 
 
-def numbered(count: int, *, first: int = 0, seconds: int = 1_740_000_000) -> bytes:
-    """Make lines whose values are their numbers: the ids of the account."""
+def numbered(count: int, *, first: int = 0, start: int = 1_740_000_000) -> bytes:
+    """Make lines whose values are their numbers: the ids of the account.
+
+    The time of the line 0 is `start`, in any unit, and each line is one unit later.
+    """
     return b"".join(
-        b"m,cluster=c,hostname=n1,type=node value=%di %d\n" % (number, seconds + number)
+        b"m,cluster=c,hostname=n1,type=node value=%di %d\n" % (number, start + number)
         for number in range(first, first + count)
     )

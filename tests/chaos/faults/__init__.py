@@ -2,7 +2,7 @@
 
 import shutil
 
-from scripts import java_servers
+from scripts import java_servers, otlp_receivers
 from tests.chaos.faults import (
     clusters,
     databases,
@@ -37,7 +37,8 @@ PROGRAMS = {
 
 
 JAVA = "QuestDB is not installed: python3 scripts/java_servers.py install questdb"
-GO = "MinIO is not compiled: python3 scripts/minio_server.py install"
+MINIO = "MinIO is not compiled: python3 scripts/minio_server.py install"
+PROMETHEUS = "Prometheus 3 is not compiled: python3 scripts/otlp_receivers.py install"
 
 
 def is_possible(name: str) -> str:
@@ -55,6 +56,8 @@ def is_possible(name: str) -> str:
         in (stores.kill_all_postgres, databases.refused_rows)
         and not stores.has_postgres(),
         JAVA: made is databases.kill_questdb and not java_servers.is_installed("questdb"),
-        GO: made is stores.kill_all_delta and not minio_program().is_file(),
+        MINIO: made is stores.kill_all_delta and not minio_program().is_file(),
+        PROMETHEUS: made is databases.kill_all_prometheus
+        and otlp_receivers.find("prometheus-3.16") is None,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")

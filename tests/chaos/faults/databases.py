@@ -1,16 +1,37 @@
 """Databases that are slow, are killed, or refuse rows."""
 
 import asyncio
+import random
 from pathlib import Path
 
 from tests.chaos.account import Account
-from tests.chaos.faults.flow import LINES, fault, finished, flowing, meanwhile, sent
+from tests.chaos.faults.flow import (
+    LINES,
+    RATE,
+    connected,
+    fault,
+    finished,
+    flowing,
+    meanwhile,
+    sent,
+)
+from tests.chaos.faults.processes import broker_and_bridge
 from tests.chaos.faults.stores import in_postgres, postgres, sink_of
 from tests.chaos.lab import Lab, numbered
 from tests.chaos.store import LyingStore
 from tests.servers.clickhouse import ClickHouse
+from tests.servers.otlp import prometheus_3
+from tests.servers.prometheus import Prometheus
 from tests.servers.questdb import QuestDB
 from tests.servers.victoriametrics import VictoriaMetrics
+from tests.servers.web import WebServer
+
+
+async def kill(store: WebServer) -> None:
+    """Send SIGKILL, and start it again."""
+    store.process.kill()
+    await asyncio.to_thread(store.process.wait, 30)
+    await asyncio.to_thread(store.start)
 
 
 @fault("a store slower than its time limit")
@@ -30,9 +51,7 @@ async def kill_victoriametrics(directory: Path, rounds: int) -> Account:
     with made as store:
 
         async def act(*_: object) -> None:
-            store.process.kill()
-            await asyncio.to_thread(store.process.wait, 30)
-            await asyncio.to_thread(store.start)
+            await kill(store)
 
         async with Lab(directory).open() as lab:
             sink = f'use = "victoriametrics"\nurl = "{store.url}"\nwait_for_flush = true'
@@ -54,9 +73,7 @@ async def kill_clickhouse(directory: Path, rounds: int) -> Account:
         await asyncio.to_thread(store.create_table)
 
         async def act(*_: object) -> None:
-            store.process.kill()
-            await asyncio.to_thread(store.process.wait, 30)
-            await asyncio.to_thread(store.start)
+            await kill(store)
 
         async with Lab(directory).open() as lab:
             sink = (
@@ -81,9 +98,7 @@ async def kill_questdb(directory: Path, rounds: int) -> Account:
         await asyncio.to_thread(store.create_table)
 
         async def act(*_: object) -> None:
-            store.process.kill()
-            await asyncio.to_thread(store.process.wait, 30)
-            await asyncio.to_thread(store.start)
+            await kill(store)
 
         async with Lab(directory).open() as lab:
             sink = f'use = "influxdb"\nurl = "{store.url}"\ndatabase = "qdb"\nas_floats = true'
@@ -99,6 +114,40 @@ async def kill_questdb(directory: Path, rounds: int) -> Account:
             await store.until_applied()
             stored = await asyncio.to_thread(store.query, "SELECT value FROM metrics LIMIT 1000000")
             return Account.of(range(LINES * rounds), [int(value) for [value] in stored], dead)
+
+
+@fault("SIGKILL of broker, bridge and store at once, Prometheus 3 by OpenTelemetry")
+async def kill_all_prometheus(directory: Path, rounds: int) -> Account:
+    """Acknowledged samples survive, and what is written again replaces itself."""
+    chance = random.Random(rounds)
+    with prometheus_3(directory / "prometheus", late=True) as store:
+        async with Lab(directory).open() as lab:
+            sink = f'use = "otlp"\nurl = "{store.url}"\nurl_path = "/api/v1/otlp/v1/metrics"'
+            bridge = lab.bridge(sink)
+            await bridge.start()
+            for number in range(rounds):
+                before = len(await in_prometheus(store))
+                lines = numbered(LINES, first=number * LINES, start=MILLISECONDS)
+                sender = lab.send(lines, rate=RATE)
+                await sender.start()
+                while len(await in_prometheus(store)) == before:
+                    await asyncio.sleep(0.05)
+                await asyncio.sleep(chance.uniform(0, 0.3))  # it is writing the next ones
+                await asyncio.gather(kill(store), broker_and_bridge(lab, bridge))
+                assert await sender.wait() == 0, sender.text()
+                await connected(lab)
+            dead = await finished(lab, bridge)
+            await kill(store)
+            return Account.of(range(LINES * rounds), await in_prometheus(store), dead)
+
+
+MILLISECONDS = 1_740_000_000_000
+"""Lines a second apart would leave the window of Prometheus before they are redelivered."""
+
+
+async def in_prometheus(store: Prometheus) -> list[int]:
+    found = await asyncio.to_thread(store.query, "m[1h]", MILLISECONDS / 1000 + 1800)
+    return [int(float(value)) for _, values in found for _, value in values]
 
 
 @fault("rows that a constraint of PostgreSQL refuses, every hundredth")

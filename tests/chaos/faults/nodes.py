@@ -16,7 +16,7 @@ async def clock_jumps(directory: Path, rounds: int) -> Account:
     third = LINES * rounds // 3
     year = 365 * 86400
     lines = b"".join(
-        numbered(third, first=first, seconds=now + jump - first - third)
+        numbered(third, first=first, start=now + jump - first - third)
         for first, jump in ((0, 0), (third, -year), (2 * third, year))
     )
     window = '[[translate]]\nuse = "time_window"\nmax_age = "1d"\nmax_future = "1d"'

@@ -24,7 +24,7 @@ COMMAND_GROUPS = {
         "tail": "Show messages on the bus.",
         "top": "Show live cluster status: nodes, jobs, GPUs, message rates and errors.",
         "jobs": "List jobs, or show the report of one job.",
-        "query": "Query the Parquet files with SQL.",
+        "query": "Query Parquet files or a Delta table with SQL.",
         "check": "Check the pipe, as a plug-in for Nagios or Icinga.",
         "doctor": "Check this machine, the broker and the site's recipes, as support would.",
         "dead-letters": "List, show and replay dead letters.",

@@ -106,7 +106,7 @@ async def test_dashboard_reads_configuration(nats_server: NatsServer, tmp_path: 
         (["--listen", "nowhere"], 64, "--listen: expected HOST:PORT, got 'nowhere'"),
         (["--token-file", "/nonexistent"], 78, "--token-file: /nonexistent"),
         (["--history", "/etc/hostname"], 64, "is not a directory"),
-        (["--history", "ftp://host"], 64, "expected a directory, http://"),
+        (["--history", "ftp://host"], 64, "expected a directory, s3://"),
         (["--history", "http://a:b@host"], 78, "must not contain a password"),
         (["--for", "soon"], 64, "--for"),
         (["--base-path", "ccpipe"], 78, "base_path: expected a path such as /ccpipe: 'ccpipe'"),

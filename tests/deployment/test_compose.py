@@ -129,7 +129,7 @@ def test_every_store_has_profile() -> None:
     recipes = {SERVICES[name]["command"][1].lstrip("/") for name in BRIDGES}
     used = {tomllib.loads((ROOT / recipe).read_text())["sink"]["use"] for recipe in recipes}
     assert entry_points("sinks").keys() - used == {
-        "nats", "null", "otlp", "prometheus_scrape", "stdout",
+        "clickhouse", "delta", "nats", "null", "otlp", "prometheus_scrape", "stdout",
     }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ccpipe.formats.lineprotocol.builder import Part
+from ccpipe.formats.lineprotocol.builder import TaggedRecords
 from ccpipe.message import Message, metric
 from ccpipe.node.sampling.collector import Collector
 from ccpipe.node.sampling.reading import Reading
@@ -145,7 +145,7 @@ class OnTheseClocks(Sampler):
         self.clocks.wall += self.jumps.get(len(self.sleeps), 0)
         return True
 
-    async def _collect(self, pending: list[Reading], seconds: float) -> list[Part]:
+    async def _collect(self, pending: list[Reading], seconds: float) -> list[TaggedRecords]:
         prompt = [
             one for one in pending if self._pending[one].scheduled.reader.name not in self.hanging
         ]

@@ -38,7 +38,7 @@ AWAITED = {
     "live/feed.py": "`run` raises the error",
     "node/agent/agent.py": "pipes, of which one that fails ends the publisher",
     "node/gather/timer.py": "a thread that logs the errors of what it calls",
-    "node/sampling/collector.py": "threads whose errors become the collectors' errors",
+    "node/sampling/reading.py": "threads whose errors become the collectors' errors",
     "pipeline/pipe.py": "awaited there",
     "process/background.py": "`background` itself, and a thread whose error the caller gets",
     "sources/file.py": "awaited there",

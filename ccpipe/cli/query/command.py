@@ -32,8 +32,7 @@ def query(
     Examples:
       ccpipe query 'select name, avg(value) from metrics group by name'
       ccpipe query "select * from events where name = 'job'" -o json
-      ccpipe query 'select * from jobs' --dir /data -o parquet > jobs.parquet
-      ccpipe query 'select count(*) from samples' --dir s3://monitoring/site
+      ccpipe query 'select * from jobs' --dir s3://monitoring/site -o parquet > jobs.parquet
 
     Parameters
     ----------

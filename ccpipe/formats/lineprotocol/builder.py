@@ -122,7 +122,7 @@ class NumberRows:
 _MAX_DEVICES = 1 << 14  # of which codes are remembered: jobs come and go
 
 
-class Part(NamedTuple):
+class TaggedRecords(NamedTuple):
     """Some records, and what is added to them: tags, and the unit of each metric by its name."""
 
     records: Sequence[Any]
@@ -143,7 +143,7 @@ class MessageColumns:
         self._tags: Mapping[str, str] | None = None
         self._units: Mapping[str, str] = {}
 
-    def __call__(self, parts: Sequence[Part]) -> Lines:
+    def __call__(self, parts: Sequence[TaggedRecords]) -> Lines:
         """Return the messages of all parts; invalid ones are rejected lines."""
         table = self._table.current()
         if table is not self._table or len(self._codes) > _MAX_DEVICES:

@@ -15,7 +15,7 @@ import msgspec
 
 from ccpipe.errors import CcpipeError, ConfigError, MissingExtra
 from ccpipe.formats.lineprotocol import Lines
-from ccpipe.formats.lineprotocol.builder import MessageColumns, Part
+from ccpipe.formats.lineprotocol.builder import MessageColumns, TaggedRecords
 from ccpipe.message import Message
 from ccpipe.node.sampling.collector import Collector, SoftErrors
 from ccpipe.node.sampling.reading import CollectorReader, Reading, ReadingThreads
@@ -124,7 +124,7 @@ class Sampler(Source[Any]):
         once: bool = False,
         at_start: Collection[str] = (),
         gives: type[Records] = Lines,
-        pack: Callable[[list[Part]], Records] | None = None,
+        pack: Callable[[list[TaggedRecords]], Records] | None = None,
         record: type[Any] = Message,
         make_error: MakeError | None = None,
         telemetry: Telemetry | None = None,
@@ -224,7 +224,7 @@ class Sampler(Source[Any]):
                 each.reader.end()
             self._threads.close()
 
-    async def _slots(self) -> AsyncGenerator[list[Part]]:
+    async def _slots(self) -> AsyncGenerator[list[TaggedRecords]]:
         """Yield the records of `at_start`, then of each slot."""
         if first := [each for name, each in self._scheduled.items() if name in self._at_start]:
             now = time.time_ns()
@@ -236,7 +236,7 @@ class Sampler(Source[Any]):
             yield await self._collect(self._read_due(slot), self._timeout)
         yield await self._collect([], 0)
 
-    async def _single_sample(self) -> AsyncGenerator[list[Part]]:
+    async def _single_sample(self) -> AsyncGenerator[list[TaggedRecords]]:
         """Take both readings of the only sample; yield nothing if stopped between them."""
         interval = self._intervals[0]
         self.armed.set()
@@ -348,7 +348,7 @@ class Sampler(Source[Any]):
             del self._pending[reading]
             reading.cancel()
 
-    async def _collect(self, pending: list[Reading], seconds: float) -> list[Part]:
+    async def _collect(self, pending: list[Reading], seconds: float) -> list[TaggedRecords]:
         """Wait for the readings just started, at most `seconds`; return all records so far."""
         await self._threads.wait(pending, seconds)
         parts = []
@@ -364,13 +364,13 @@ class Sampler(Source[Any]):
             except WrongRecordError as wrong:
                 self._note(each, slot, wrong)
                 continue
-            parts += [Part(records, tags, units)] if records else []
+            parts += [TaggedRecords(records, tags, units)] if records else []
             if each.is_off:
                 log.info("collector %s is on again", each.reader.name)
             each.is_off, each.has_reported = False, True
         self._log_absent()
         if self._errors:
-            parts.append(Part(self._errors))
+            parts.append(TaggedRecords(self._errors))
             self._errors = []
         return parts
 

@@ -121,7 +121,7 @@ def test_help_of_unknown_command_is_error() -> None:
 
 SAMPLES = {
     "INTEGER": "1", "NUMBER": "1", "PATH": "a", "TEXT": "2025-01-01", "DURATION": "10s",
-    "TIME": "2025-01-01", "URL": "nats://a", "NODES": "n[1-2]", "WHERE": "/data",
+    "TIME": "2025-01-01", "URL": "nats://a", "NODES": "n[1-2]", "WHERE": "/data", "DIR": "/data",
 }  # fmt: skip
 REFERENCE = (ROOT / "docs/reference/commands.md").read_text()
 MANUAL = (ROOT / "docs/reference/ccpipe.1").read_text().replace(r"\-", "-")

@@ -23,6 +23,7 @@ from tests.conftest import free_port, until_listening
 from tests.servers.kafka import Kafka
 from tests.servers.mosquitto import Mosquitto
 from tests.servers.postgres import Server as Postgres
+from tests.servers.s3 import BUCKET, moto
 
 TIMEOUT = Duration(1)
 """Of a write: longer than a loaded machine takes, and over several times in a short test."""
@@ -162,6 +163,17 @@ async def mqtt(directory: Path) -> AsyncIterator[Stalling]:
 
 
 @contextlib.asynccontextmanager
+async def delta(directory: Path) -> AsyncIterator[Stalling]:
+    storage = await moto(directory)
+    try:
+        sink = sink_of("delta", url=f"s3://{BUCKET}/site", **storage.options)
+        with waking(stopping(sink, storage.process.pid)) as stalling:
+            yield stalling
+    finally:
+        storage.stop()
+
+
+@contextlib.asynccontextmanager
 async def nats(directory: Path) -> AsyncIterator[Stalling]:
     async with NatsServer(directory / "nats", port=free_port()) as server:
         site = Site(cluster="fox", hostname="n1", bus=Bus(servers=[server.url]))
@@ -215,12 +227,15 @@ async def stdout(directory: Path) -> AsyncIterator[Stalling]:
 STORES: dict[str, Open] = {
     "cc_backend": http("cc_backend", 201, "{}"),
     "cc_metric_store": http("cc_metric_store", 200),
+    "clickhouse": http("clickhouse", 200),
+    "delta": delta,
     "file": locked("file", "lines.lp", path="lines.lp"),
     "http_post": http("http_post"),
     "influxdb": http("influxdb", database="fox"),
     "kafka": kafka,
     "mqtt": mqtt,
     "nats": nats,
+    "otlp": http("otlp", 200),
     "parquet": locked("parquet", ".", dir="."),
     "postgres": postgres("postgres"),
     "postgres_sonar": postgres("postgres_sonar"),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import astuple
 
 from ccpipe.formats.lineprotocol import series, to_lines
-from ccpipe.formats.lineprotocol.builder import MessageColumns, Part
+from ccpipe.formats.lineprotocol.builder import MessageColumns, TaggedRecords
 from ccpipe.message import Message, Uint, metric
 from ccpipe.node.collectors.cpu import Cpu
 from ccpipe.node.collectors.memory import Memory
@@ -21,7 +21,7 @@ SITE = {"cluster": "fritz", "hostname": "f0101", "type": "node"}
 UNITS = {"m": "W", "mem_used": "kB"}
 
 
-def tagged(part: Part) -> list[Message]:
+def tagged(part: TaggedRecords) -> list[Message]:
     """Return the messages with all their tags."""
     found = []
     for name, own, *rest in map(astuple, part.records):
@@ -32,7 +32,7 @@ def tagged(part: Part) -> list[Message]:
     return found
 
 
-def assert_same(columns: MessageColumns, parts: Sequence[Part]) -> None:
+def assert_same(columns: MessageColumns, parts: Sequence[TaggedRecords]) -> None:
     """Compare with the messages of all parts, encoded and decoded one by one."""
     lines = columns(parts)
     one_by_one = to_lines([message for part in parts for message in tagged(part)])
@@ -67,7 +67,7 @@ def test_columns_equal_messages_encoded_one_by_one(samples: list[list[Message]])
     """Also in the second sample, for which the series are known; invalid ones are rejected."""
     columns = MessageColumns()
     for _ in range(2):
-        assert_same(columns, [Part(messages, SITE, UNITS) for messages in samples])
+        assert_same(columns, [TaggedRecords(messages, SITE, UNITS) for messages in samples])
 
 
 def test_columns_of_recorded_node_equal_messages(root: Root) -> None:
@@ -82,7 +82,9 @@ def test_columns_of_recorded_node_equal_messages(root: Root) -> None:
     columns = MessageColumns()
     for time, tree in enumerate(("captured/first", "captured/second")):
         root.show(tree)
-        assert_same(columns, [Part(list(each.collect(time)), SITE, UNITS) for each in collectors])
+        assert_same(
+            columns, [TaggedRecords(list(each.collect(time)), SITE, UNITS) for each in collectors]
+        )
 
 
 def test_columns_encode_series_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,9 +100,9 @@ def test_columns_encode_series_once(monkeypatch: pytest.MonkeyPatch) -> None:
     columns = MessageColumns()
     for time in range(3):
         messages = [metric(name, time, time=time, tags={"type": "node"}) for name in "abc"]
-        assert len(columns([Part(messages, SITE)])) == 3
+        assert len(columns([TaggedRecords(messages, SITE)])) == 3
     assert encoded == ["a", "b", "c"]
-    [first, *_] = columns([Part(messages, {**SITE, "rack": "r1"})])
+    [first, *_] = columns([TaggedRecords(messages, {**SITE, "rack": "r1"})])
     assert first.tags["rack"] == "r1"
     assert encoded == ["a", "b", "c"] * 2
 
@@ -111,7 +113,7 @@ def test_columns_forget_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     columns = MessageColumns()
     for job in range(50):
         messages = [metric("m", 1, time=5, tags={"type": "node", "stype-id": f"{job}"})]
-        [message] = columns([Part(messages, SITE)])
+        [message] = columns([TaggedRecords(messages, SITE)])
         assert message.tags["stype-id"] == f"{job}"
         assert len(columns._codes) <= 11
 
@@ -123,6 +125,6 @@ def test_columns_replace_full_table() -> None:
     table.cap = 10
     for job in range(30):
         messages = [metric("m", 1, time=5, tags={"type": "node", "stype-id": f"{job}"})]
-        [message] = columns([Part(messages, SITE)])
+        [message] = columns([TaggedRecords(messages, SITE)])
         assert message.tags["stype-id"] == f"{job}"
     assert columns._table is not table

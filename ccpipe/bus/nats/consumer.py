@@ -6,6 +6,7 @@ import functools
 import json
 import logging
 import os
+import secrets
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Iterator
@@ -178,7 +179,10 @@ class ConsumerReader(MessageReader):
         """Name of the stream; empty until it was found."""
         self.handed_over: dict[int, list[str]] = {}
         """Reply subjects of each batch that is not acknowledged yet."""
-        self._owner = f"{site.hostname} pid {os.getpid()}" if exclusive else ""
+        # A process may have several readers: one for each of its recipes.
+        self._owner = (
+            f"{site.hostname} pid {os.getpid()} {secrets.token_hex(3)}" if exclusive else ""
+        )
         self._acknowledged = deque[str](maxlen=REMEMBERED)  # sent, or could not be sent
         self._redelivery = Redelivery(self._known)
         self._settled = -1  # connection number since which no older message can arrive

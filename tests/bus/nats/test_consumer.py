@@ -22,6 +22,7 @@ from ccpipe.config import Bus, Duration, Site
 from ccpipe.errors import ConfigError
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.pipeline import Scope
+from ccpipe.process.background import end_tasks
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.reader import metrics, source
 from tests.conftest import eventually, free_port
@@ -108,6 +109,22 @@ async def test_replaced_exclusive_reader_ends(site: Site, sink: NatsSink) -> Non
     with pytest.raises(ConfigError, match="in use by other pid 1"):
         await asyncio.wait_for(drained(first), 60)
     await first.__aexit__()
+
+
+async def test_exclusive_readers_of_one_process_exclude_each_other(
+    site: Site, sink: NatsSink
+) -> None:
+    """As those of two processes do: a process may run several recipes that start at once."""
+    await sink.write(to_lines(metrics(1)))
+    wait = Duration(0.6)
+    async with source(site, ack_wait=wait) as first, source(site, ack_wait=wait) as second:
+        await asyncio.gather(first.start(Scope.CLUSTER), second.start(Scope.CLUSTER))
+        reading = [asyncio.create_task(drained(each)) for each in (first, second)]
+        done, rest = await asyncio.wait(reading, return_when=asyncio.FIRST_COMPLETED, timeout=60)
+        await end_tasks(rest)
+    assert len(done) == 1
+    with pytest.raises(ConfigError, match="in use by"):
+        done.pop().result()
 
 
 async def drained(read: NatsSource) -> None:

@@ -293,7 +293,7 @@ async def ensure_consumer(
 async def refuse_others(
     jetstream: JetStreamContext, stream: str, durable: str, owner: str = ""
 ) -> None:
-    """Raise ConfigError if a durable consumer belongs to another process.
+    """Raise ConfigError if a durable consumer belongs to another reader.
 
     Before the consumer is ours (`owner` is empty) that is one with an open pull request: the
     broker drops the request with the connection, so that a killed bridge does not block its

@@ -2,7 +2,8 @@
 
 Counters are named ``ccpipe_<what>_total`` and gauges ``ccpipe_<what>``, with the unit in the name;
 the label ``component`` is the source, sink, collector or process, unless `label` has another name.
-The counters of a pipe's parts are exported from zero on.
+The counters of a pipe's parts are exported from zero on. If a process runs several recipes, each
+metric has the label ``recipe`` as well.
 ``/metrics`` answers in OpenMetrics format if the client accepts it, otherwise in Prometheus text
 format.
 """
@@ -13,7 +14,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
 from io import BufferedReader
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Protocol
@@ -73,8 +75,8 @@ class Gauge(msgspec.Struct):
         self.values[part] = value
 
 
-class Telemetry:
-    """The counters of one pipe, shared by its parts.
+class Exporter(ABC):
+    """Answers ``/health``, ``/ready`` and ``/metrics``.
 
     prometheus_client is imported on the first request: it costs 20 ms and 3 MB, which most
     commands do not need.
@@ -83,6 +85,58 @@ class Telemetry:
     def __init__(self) -> None:
         self._registry: CollectorRegistry | None = None
         self._lock = threading.Lock()
+
+    @abstractmethod
+    def collect(self) -> "Iterator[Metric]":
+        """Yield the metrics, each name once."""
+
+    @abstractmethod
+    def why_not_ready(self) -> str:
+        """Return why ``/ready`` fails; empty if the program is ready."""
+
+    @property
+    def registry(self) -> "CollectorRegistry":
+        with self._lock:
+            if self._registry is None:
+                from prometheus_client import CollectorRegistry
+
+                self._registry = CollectorRegistry()
+                self._registry.register(self)
+            return self._registry
+
+    def answer(
+        self, environ: "WSGIEnvironment", start_response: "StartResponse"
+    ) -> Iterable[bytes]:
+        """Answer ``/health``, ``/ready`` and ``/metrics`` as a WSGI application."""
+        status, body = "200 OK", b"ok\n"
+        content_type = "text/plain; charset=utf-8"
+        match environ["PATH_INFO"]:
+            case "/metrics":
+                from prometheus_client.exposition import choose_encoder
+
+                encode, content_type = choose_encoder(environ.get("HTTP_ACCEPT", ""))
+                body = encode(self.registry)
+            case "/health":
+                pass
+            case "/ready":
+                if reason := self.why_not_ready():
+                    status = "503 Service Unavailable"
+                    body = f"not ready: {reason}\n".encode()
+            case _:
+                status, body = "404 Not Found", b"/health /ready /metrics\n"
+        start_response(status, [("Content-Type", content_type)])
+        return [body]
+
+    def serve(self, listen: str) -> "TelemetryServer":
+        """Serve HTTP at `listen` (``host:port``) until the server is closed."""
+        return TelemetryServer(self, listen)
+
+
+class Telemetry(Exporter):
+    """The counters of one pipe, shared by its parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self.read = self._counter("read_records", "records read from the source")
         self.written = self._counter("written_records", "records stored by the sink")
         self.batches = self._counter("written_batches", "writes accepted by the sink")
@@ -128,16 +182,6 @@ class Telemetry:
 
     def _counter(self, name: str, what: str, label: str = "component") -> Counter:
         return Counter(f"ccpipe_{name}", what, label=label)
-
-    @property
-    def registry(self) -> "CollectorRegistry":
-        with self._lock:
-            if self._registry is None:
-                from prometheus_client import CollectorRegistry
-
-                self._registry = CollectorRegistry()
-                self._registry.register(self)
-            return self._registry
 
     def declare(self, counter: Counter, *parts: object) -> None:
         """Export a counter for some parts, starting at zero."""
@@ -199,7 +243,6 @@ class Telemetry:
         self._awaited.pop(id(part), None)
 
     def why_not_ready(self) -> str:
-        """Return why ``/ready`` fails; empty if the program is ready."""
         if awaited := list(self._awaited.values()):
             return f"not connected to {', '.join(awaited)} since the start"
         if not self.ready:
@@ -224,32 +267,29 @@ class Telemetry:
         self.expect_nothing(part)
         self.ready = False
 
-    def answer(
-        self, environ: "WSGIEnvironment", start_response: "StartResponse"
-    ) -> Iterable[bytes]:
-        """Answer ``/health``, ``/ready`` and ``/metrics`` as a WSGI application."""
-        status, body = "200 OK", b"ok\n"
-        content_type = "text/plain; charset=utf-8"
-        match environ["PATH_INFO"]:
-            case "/metrics":
-                from prometheus_client.exposition import choose_encoder
 
-                encode, content_type = choose_encoder(environ.get("HTTP_ACCEPT", ""))
-                body = encode(self.registry)
-            case "/health":
-                pass
-            case "/ready":
-                if reason := self.why_not_ready():
-                    status = "503 Service Unavailable"
-                    body = f"not ready: {reason}\n".encode()
-            case _:
-                status, body = "404 Not Found", b"/health /ready /metrics\n"
-        start_response(status, [("Content-Type", content_type)])
-        return [body]
+class RecipesTelemetry(Exporter):
+    """The counters of several recipes in one process; the label ``recipe`` distinguishes them."""
 
-    def serve(self, listen: str) -> "TelemetryServer":
-        """Serve HTTP at `listen` (``host:port``) until the server is closed."""
-        return TelemetryServer(self, listen)
+    def __init__(self, recipes: Mapping[str, Telemetry]) -> None:
+        super().__init__()
+        self._recipes = recipes
+
+    def collect(self) -> "Iterator[Metric]":
+        merged: dict[str, Metric] = {}
+        for recipe, telemetry in self._recipes.items():
+            for metric in telemetry.collect():
+                samples = [
+                    sample._replace(labels={"recipe": recipe, **sample.labels})
+                    for sample in metric.samples
+                ]
+                metric.samples = []
+                merged.setdefault(metric.name, metric).samples += samples
+        yield from merged.values()
+
+    def why_not_ready(self) -> str:
+        reasons = {recipe: each.why_not_ready() for recipe, each in self._recipes.items()}
+        return "; ".join(f"{recipe}: {reason}" for recipe, reason in reasons.items() if reason)
 
 
 class _FirstBytes(socket.SocketIO):
@@ -266,7 +306,7 @@ class _FirstBytes(socket.SocketIO):
 class TelemetryServer:
     """The HTTP server, in separate threads, so that it answers while the pipe is busy."""
 
-    def __init__(self, telemetry: Telemetry, listen: str) -> None:
+    def __init__(self, telemetry: Exporter, listen: str) -> None:
         """Bind and start; raises ConfigError if the address is not available."""
         from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ccpipe import __version__
 from ccpipe.errors import ConfigError
-from ccpipe.telemetry import Counter, Gauge, Telemetry, TelemetryServer
+from ccpipe.telemetry import Counter, Gauge, RecipesTelemetry, Telemetry, TelemetryServer
 from tests.paths import ROOT
 
 
@@ -276,3 +276,40 @@ def test_health_page_has_every_metric(telemetry: Telemetry, server: TelemetrySer
     names = {name for name, _ in samples(text)}
     page = (ROOT / "docs/operations/health.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `(ccpipe_\w+)`", page, re.MULTILINE)) == names
+
+
+def test_recipe_is_label_where_several_run() -> None:
+    """Each metric is described once, whether or not all recipes have it, or samples of it."""
+    fritz, alex = Telemetry(), Telemetry()
+    fritz.count(fritz.read, "Slurm", 3)
+    alex.count(alex.read, "Slurm", 4)
+    alex.connections.append(Broker(is_connected=True))
+    both = RecipesTelemetry({"fritz": fritz, "alex": alex})
+    for _ in range(2):  # a page does not add to the next
+        assert _of_recipes(both, "ccpipe_read_records_total", component="Slurm") == (3, 4)
+        assert _of_recipes(both, "ccpipe_connected") == (None, 1)
+        assert _of_recipes(both, "ccpipe_queued_bytes") == (0, 0)
+    names = [family.name for family in both.collect()]
+    assert len(names) == len(set(names))
+
+
+def _of_recipes(both: RecipesTelemetry, name: str, **labels: str) -> tuple[float | None, ...]:
+    value = both.registry.get_sample_value
+    return tuple(value(name, {"recipe": recipe, **labels}) for recipe in ("fritz", "alex"))
+
+
+def test_ready_requires_all_recipes() -> None:
+    """The reason names each recipe that is not."""
+    fritz, alex = Telemetry(), Telemetry()
+    fritz.ready = True
+    server = RecipesTelemetry({"fritz": fritz, "alex": alex}).serve("127.0.0.1:0")
+    try:
+        status, text = get(server.port, "/ready")
+        assert (status, text) == (
+            503,
+            "not ready: alex: not running, or the last write failed\n",
+        )
+        alex.ready = True
+        assert get(server.port, "/ready")[0] == 200
+    finally:
+        server.close()

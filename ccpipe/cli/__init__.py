@@ -17,7 +17,7 @@ COMMAND_GROUPS = {
     "Run": {
         "up": "Start everything on this machine: server, publisher, Parquet bridge, dashboard.",
         "publish": "Publish this node's metrics.",
-        "bridge": "Run a recipe: move messages from a source into a store.",
+        "bridge": "Run recipes: move messages from sources into stores.",
         "dashboard": "Show nodes, jobs, events and the pipe's health in a browser.",
     },
     "Inspect": {

@@ -1,10 +1,8 @@
-"""The cyclopts app with all subcommands, its errors in our words, and the log on stderr."""
+"""The cyclopts app with all subcommands, and its errors in our words."""
 
 import dataclasses
 import difflib
 import inspect
-import logging
-import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,13 +20,12 @@ from cyclopts.exceptions import (
 from ccpipe import __version__
 from ccpipe.cli import COMMANDS, import_path, print_commands
 from ccpipe.cli.console.help import command_entry, print_help, subcommands
+from ccpipe.cli.console.log import start_logging
 from ccpipe.cli.console.options import LogOptions
-from ccpipe.errors import ConfigError, UsageError, invalid_choice
-from ccpipe.terminal import Progress, listed, printable
+from ccpipe.errors import UsageError, invalid_choice
+from ccpipe.terminal import listed, printable
 
 HELP_FLAGS = ("--help", "-h")
-
-LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 class _App(App):
@@ -125,29 +122,3 @@ def _similar(error: UnknownCommandError) -> str:
     if close := difflib.get_close_matches(error.unused_tokens[0], known, n=1):
         return f"; did you mean {close[0]!r}?"
     return "" if error.app is app else f"; known are {', '.join(known)}"
-
-
-def start_logging(level: str | None = None) -> None:
-    """Log to stderr; `level` overrides that of the environment."""
-    level = level or os.environ.get("CCPIPE_LOGLEVEL", "INFO")
-    if level.upper() not in LEVELS:
-        known = ", ".join(LEVELS).lower()
-        raise ConfigError(f"CCPIPE_LOGLEVEL: not a level: {level!r} (expected {known})")
-    handler = _LogHandler()
-    handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)-7s %(message)s"))
-    logging.basicConfig(level=level.upper(), handlers=[handler])
-
-
-class _LogHandler(logging.StreamHandler[Any]):
-    """Logs to stderr, where it erases a line of progress."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        Progress.clear()
-        super().emit(record)
-
-
-class PrintableFormatter(logging.Formatter):
-    """Escapes unprintable characters in log lines: subjects and errors are from other programs."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return "\n".join(map(printable, super().format(record).split("\n")))

@@ -25,7 +25,7 @@ from ccpipe.cli.console.options import (
     expand_nodes,
     point_in_time,
 )
-from ccpipe.cli.recipe.pipe import Discarded, dead_letter_sink, run_pipe
+from ccpipe.cli.recipe.pipe import Discarded, Pipe, dead_letter_sink, run_pipe
 from ccpipe.cli.recipe.shipped import RecipePath, find_recipe, load_recipe
 from ccpipe.config import mask
 from ccpipe.errors import ConfigError, DataError, UsageError
@@ -139,17 +139,18 @@ async def backfill(
         letters = Discarded() if dry_run else dead_letter_sink(reader, sink, recipe, telemetry)
         if dry_run:
             sink = Printer(stages.gives)
+        pipe = Pipe(
+            source=reader,
+            sink=sink,
+            name=f"backfill {to.stem}",
+            telemetry=telemetry,
+            translators=stages,
+            dead_letter_sink=letters,
+            limits=batch_limits(sink, recipe.batch),
+            done=done,
+        )
         try:
-            await run_pipe(
-                reader,
-                sink,
-                name=f"backfill {to.stem}",
-                telemetry=telemetry,
-                translators=stages,
-                dead_letter_sink=letters,
-                limits=batch_limits(sink, recipe.batch),
-                done=done,
-            )
+            await run_pipe(pipe)
         finally:
             progress.clear()
     if dead := telemetry.total(telemetry.dead):

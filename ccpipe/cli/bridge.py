@@ -1,4 +1,4 @@
-"""``ccpipe bridge``: run a recipe."""
+"""``ccpipe bridge``: run recipes."""
 
 import asyncio
 import contextlib
@@ -7,15 +7,17 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from cyclopts import Parameter
 
 from ccpipe.cli.console.options import ExitAfter, SiteOptions, seconds
-from ccpipe.cli.recipe.pipe import Discarded, dead_letter_sink, run_pipe
-from ccpipe.cli.recipe.shipped import RecipePath, find_recipe, load_recipe
+from ccpipe.cli.recipe.pipe import Discarded, Pipe, dead_letter_sink, run_pipe
+from ccpipe.cli.recipe.several import naming, run_pipes
+from ccpipe.cli.recipe.shipped import COMPLETED, find_recipe, load_recipe
 from ccpipe.config import Batching, Recipe, mask
-from ccpipe.errors import ConfigError
+from ccpipe.errors import ConfigError, UsageError
 from ccpipe.node.agent.parts import translators
 from ccpipe.pipeline import Limits, Sink, Source, Stages, check_fit
 from ccpipe.pipeline.stages import AnyTranslator
@@ -31,14 +33,14 @@ STATE_FILE = "state_file"
 
 
 async def bridge(
-    recipe: RecipePath,
+    recipes: Annotated[list[Path], COMPLETED, Parameter(name="RECIPE")],
     /,
     *,
     dry_run: bool = False,
     for_: ExitAfter = None,
     where: SiteOptions = SiteOptions(),
 ) -> None:
-    """Run a recipe: move messages from a source into a store.
+    """Run recipes: move messages from sources into stores.
 
     Messages are acknowledged once the store has them; records that the store
     rejects go to <cluster>.dead with the reason. SIGTERM flushes and exits.
@@ -50,39 +52,71 @@ async def bridge(
 
     Parameters
     ----------
-    recipe
-        TOML file with [source], [[translate]] and [sink], or the name of a recipe
-        in bridges/ next to the configuration file, or of one shipped with ccpipe.
+    recipes
+        TOML files with [source], [[translate]] and [sink], or names of recipes in
+        bridges/ next to the configuration file, or of those shipped with ccpipe.
+        If several, they run side by side; if one fails, all end.
     dry_run
         Print what would be written; acknowledge nothing and save no state.
     """
     end_after = seconds(for_, "--for")
-    recipe = find_recipe(recipe, where.path())
-    telemetry = Telemetry()
-    loaded = load_recipe(recipe, where)
+    paths = [find_recipe(recipe, where.path()) for recipe in recipes]
+    refuse_same_name(paths)
     with contextlib.ExitStack() as stack:
+        copies = None
         if dry_run:
-            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="ccpipe-"))
-            loaded = for_dry_run(loaded, Path(directory))
-        source, between, sink = recipe_parts(loaded, recipe, telemetry)
-        stages = Stages(between, source.gives)
-        if dry_run:
-            sink = Printer(stages.gives)
-        check_fit(source, stages, sink)
-        await run_pipe(
-            source,
-            sink,
-            name=f"bridge {recipe.stem}",
-            telemetry=telemetry,
-            listen=loaded.telemetry.listen,
-            translators=stages,
-            dead_letter_sink=(
-                Discarded() if dry_run else dead_letter_sink(source, sink, loaded, telemetry)
-            ),
-            limits=batch_limits(sink, loaded.batch),
-            seconds=end_after,
-            done="printed" if dry_run else "written",
-        )
+            copies = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ccpipe-")))
+        if len(paths) == 1:
+            await run_pipe(recipe_pipe(paths[0], where, copies), seconds=end_after)
+            return
+        pipes = {}
+        for path in paths:
+            with naming(path.stem):
+                pipes[path.stem] = recipe_pipe(path, where, copies and copies / path.stem)
+        await run_pipes(pipes, seconds=end_after)
+
+
+def refuse_same_name(paths: Iterable[Path]) -> None:
+    """Raise UsageError for recipes that logs and metrics could not distinguish."""
+    names: dict[str, Path] = {}
+    for path in paths:
+        if path.stem in names:
+            raise UsageError(
+                f"{path}: {names[path.stem]} has the same name; rename one, or run it separately"
+            )
+        names[path.stem] = path
+
+
+def recipe_pipe(path: Path, where: SiteOptions, copies: Path | None) -> Pipe:
+    """Load a recipe and construct its pipe; one that only prints if `copies` is given.
+
+    Raises
+    ------
+    CcpipeError
+        if the recipe cannot be loaded, or its parts do not fit together.
+
+    """
+    telemetry = Telemetry()
+    loaded = load_recipe(path, where)
+    if copies is not None:
+        loaded = for_dry_run(loaded, copies)
+    source, between, sink = recipe_parts(loaded, path, telemetry)
+    stages = Stages(between, source.gives)
+    if copies is not None:
+        sink = Printer(stages.gives)
+    check_fit(source, stages, sink)
+    letters = dead_letter_sink(source, sink, loaded, telemetry) if copies is None else Discarded()
+    return Pipe(
+        source=source,
+        sink=sink,
+        name=f"bridge {path.stem}",
+        telemetry=telemetry,
+        listen=loaded.telemetry.listen,
+        translators=stages,
+        dead_letter_sink=letters,
+        limits=batch_limits(sink, loaded.batch),
+        done="written" if copies is None else "printed",
+    )
 
 
 def recipe_parts(
@@ -147,7 +181,7 @@ def _on_copies(table: Mapping[str, Any], directory: Path) -> dict[str, Any]:
 
 def copy_state(path: str, directory: Path, name: str) -> str:
     """Copy a state file, if it exists, to a directory; return the path of the copy."""
-    directory.mkdir(exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     copy = str(directory / Path(path).name)
     for suffix in ("", "-wal"):  # of a SQLite file
         try:

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from ccpipe.cli.config.explain import explain as explain_translators
 from ccpipe.cli.console.message_table import MessageTable
 from ccpipe.cli.console.options import DURATION, ExitAfter, SiteOptions, seconds
-from ccpipe.cli.recipe.pipe import run_pipe
+from ccpipe.cli.recipe.pipe import Pipe, run_pipe
 from ccpipe.config import Interval, Site
 from ccpipe.errors import OutputError, UnavailableError, UsageError
 from ccpipe.formats.lineprotocol import Lines
@@ -87,17 +87,17 @@ async def _print(agent: Agent, output: Output, after: float | None) -> None:
     if source is None:
         raise UsageError("--output sonar: publish.sonar disables both envelopes")
     sink = _printer(output, agent.site)
-    await run_pipe(
-        source,
-        sink,
+    pipe = Pipe(
+        source=source,
+        sink=sink,
         name="publisher",
         telemetry=agent.telemetry,
         listen=agent.site.telemetry.listen,
         translators=() if output == "sonar" else agent.stages,
         limits=sink.limits,
         dead_letter_sink=DeadLetterFile(agent.dead_letter_file()),
-        seconds=after,
     )
+    await run_pipe(pipe, seconds=after)
 
 
 def _printer(output: Output, site: Site) -> Sink[Any]:

@@ -16,7 +16,7 @@ from ccpipe.bus.nats.publisher import NoStreamError
 from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.bus.subjects import Subjects
 from ccpipe.cli.console.options import Lenient, Rate, SiteOptions, refuse_options
-from ccpipe.cli.recipe.pipe import Discarded, run_pipe
+from ccpipe.cli.recipe.pipe import Discarded, Pipe, run_pipe
 from ccpipe.errors import DataError, DeniedError, MissingInputError, UsageError
 from ccpipe.formats.lineprotocol import Lines
 from ccpipe.pipeline import DeadLetterSink, Limits, Sink
@@ -78,15 +78,16 @@ async def send(
             bus = Connection(site.bus, name="send", telemetry=telemetry, forever=False)
             sink = sending.using(await stack.enter_async_context(bus))
             letters = DeadLetterFile(rejected) if rejected else letters
-        await run_pipe(
-            source,
-            sink,
+        pipe = Pipe(
+            source=source,
+            sink=sink,
             name="send",
             telemetry=telemetry,
             dead_letter_sink=letters,
             limits=Limits(max_wait=0.1),
             done="printed" if dry_run else "sent",
         )
+        await run_pipe(pipe)
     dead = plural(telemetry.total(telemetry.dead), "line")
     if sending.forbidden:
         sent = plural(telemetry.total(telemetry.written), "line")

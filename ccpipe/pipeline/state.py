@@ -150,7 +150,7 @@ class StateStore:
         Raises
         ------
         ConfigError
-            if the file cannot be read, is not a state file, or is in use by another process.
+            if the file cannot be read, is not a state file, or is already in use.
         CreateError
             if its directory is missing and cannot be created, or is not writable.
 
@@ -195,7 +195,7 @@ class StateStore:
             file.execute(f"PRAGMA user_version = {VERSION}")
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
-                raise ConfigError(f"state_file: another process uses {path}") from None
+                raise ConfigError(f"state_file: {path} is already in use") from None
             raise
         return file
 

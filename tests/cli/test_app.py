@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccpipe.cli.app import PrintableFormatter
+from ccpipe.cli.console.log import PrintableFormatter
 from tests.cli.command import ccpipe
 
 

@@ -372,3 +372,40 @@ async def test_dry_run_starts_at_position_of_bridge_and_keeps_it(
         assert 'jobId\\":2' in printed.replace(" ", "")
         assert 'jobId\\":1,' not in printed.replace(" ", "")
     assert {name: (tmp_path / name).read_bytes() for name in before} == before
+
+
+async def test_bridge_refuses_recipes_of_same_name(recipe: Path, tmp_path: Path) -> None:
+    """Logs and metrics could not distinguish them; so the same recipe cannot run twice."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / recipe.name).write_text(recipe.read_text())
+    code, _, log = await command.finished("bridge", recipe, other / recipe.name)
+    assert code == 64
+    assert f"{recipe} has the same name" in log
+
+
+async def test_bridge_names_wrong_one_of_several_recipes(recipe: Path, tmp_path: Path) -> None:
+    """Before any runs."""
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text("[source]\nuse='nats'\n[sink]\nuse='parquet'\n")
+    code, _, log = await command.finished("bridge", recipe, wrong)
+    assert code == 78
+    assert log.startswith("ccpipe: wrong: ")
+
+
+async def test_dry_run_of_several_recipes_prints_each(tmp_path: Path) -> None:
+    """Each with copies of its own state files."""
+    for name in ("fritz", "alex"):
+        (tmp_path / f"{name}.lp").write_text(f"m,hostname={name},type=node value=1 {NOW}\n")
+        (tmp_path / f"{name}.toml").write_text(
+            f'[source]\nuse = "file"\npaths = ["{tmp_path}/{name}.lp"]\n[sink]\nuse = "null"\n'
+        )
+    each = tmp_path / "fritz.toml", tmp_path / "alex.toml"
+    code, out, log = await command.finished("bridge", *each, "--dry-run")
+    assert code == 0, log
+    assert sorted(line.split(" ")[0] for line in out.splitlines()) == [
+        "m,hostname=alex,type=node",
+        "m,hostname=fritz,type=node",
+    ]
+    for name in ("fritz", "alex"):
+        assert f"{name}: bridge {name}: 1 records read, 1 printed" in log

@@ -73,7 +73,7 @@ def test_state_file_matches_table(tmp_path_factory: pytest.TempPathFactory,
 def test_state_file_is_used_by_one_process_only(tmp_path: Path) -> None:
     """A second one is refused, with the reason."""
     state, _ = opened(tmp_path / "state")
-    with pytest.raises(ConfigError, match=r"state_file: another process uses .*/state"):
+    with pytest.raises(ConfigError, match=r"state_file: .*/state is already in use"):
         opened(tmp_path / "state")
     del state
 

@@ -4,6 +4,7 @@ import contextlib
 import gc
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +16,7 @@ from ccpipe.bus.nats.sink import NatsSink
 from ccpipe.config import Site, state_directory
 from ccpipe.pipeline import DeadLetter, DeadLetterSink, Limits, Sink, Source, Stages, run
 from ccpipe.pipeline.stages import AnyTranslator
-from ccpipe.process.signals import stop_signals
+from ccpipe.process.signals import StopEvent, stop_signals
 from ccpipe.sinks.dead_letter_file import DeadLetterFile
 from ccpipe.telemetry import Telemetry
 
@@ -42,50 +43,62 @@ def rare_garbage_collection() -> Iterator[None]:
         gc.unfreeze()
 
 
-async def run_pipe(
-    source: Source[Any],
-    sink: Sink[Any],
-    *,
-    name: str,
-    telemetry: Telemetry,
-    listen: str = "",
-    translators: Sequence[AnyTranslator] | Stages = (),
-    dead_letter_sink: DeadLetterSink | None = None,
-    limits: Limits | None = None,
-    seconds: float | None = None,
-    done: str = "written",
-) -> None:
-    """Run a pipe until its source ends, a signal arrives or `seconds` are over; log the totals.
+@dataclass(frozen=True, kw_only=True)
+class Pipe:
+    """A pipe of a command: the arguments of ``pipeline.run()``, and how it is reported."""
 
-    The seconds count from when all parts are open, which may take as long before.
-    `done` is the log's word for what happens to records.
-    """
-    server = telemetry.serve(listen) if listen else None
-    try:
-        async with stop_signals(seconds) as stop:
-            with rare_garbage_collection():
-                await run(
-                    source,
-                    sink,
-                    translators=translators,
-                    dead_letter_sink=dead_letter_sink,
-                    limits=limits,
-                    telemetry=telemetry,
-                    stop=stop,
-                    opened=stop.restart_timer,
-                )
-    finally:
-        if server is not None:
-            server.close()
+    source: Source[Any]
+    sink: Sink[Any]
+    name: str
+    telemetry: Telemetry
+    listen: str = ""
+    """Address of ``/metrics`` and its neighbours; empty for none."""
+    translators: Sequence[AnyTranslator] | Stages = ()
+    dead_letter_sink: DeadLetterSink | None = None
+    limits: Limits | None = None
+    done: str = "written"
+    """The log's word for what happens to records."""
+
+    async def run(self, stop: StopEvent) -> None:
+        """Carry everything until the source ends or `stop` is set; log the totals."""
+        try:
+            await run(
+                self.source,
+                self.sink,
+                translators=self.translators,
+                dead_letter_sink=self.dead_letter_sink,
+                limits=self.limits,
+                telemetry=self.telemetry,
+                stop=stop,
+                opened=stop.restart_timer,
+            )
+        finally:
+            self._log_totals()
+
+    def _log_totals(self) -> None:
+        telemetry, letters = self.telemetry, self.dead_letter_sink
         log.info(
             "%s: %d records read, %d %s, %d %s",
-            name,
+            self.name,
             telemetry.total(telemetry.read),
             telemetry.total(telemetry.written),
-            done,
+            self.done,
             telemetry.total(telemetry.dead),
-            "dead letters" if dead_letter_sink is None or dead_letter_sink.keeps else "left out",
+            "dead letters" if letters is None or letters.keeps else "left out",
         )
+
+
+async def run_pipe(pipe: Pipe, *, seconds: float | None = None) -> None:
+    """Run a pipe until its source ends, a signal arrives or `seconds` are over.
+
+    The seconds count from when all parts are open, which may take as long before.
+    """
+    with contextlib.ExitStack() as stack:
+        if pipe.listen:
+            stack.callback(pipe.telemetry.serve(pipe.listen).close)
+        async with stop_signals(seconds) as stop:
+            with rare_garbage_collection():
+                await pipe.run(stop)
 
 
 def dead_letter_sink(

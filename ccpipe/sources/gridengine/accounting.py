@@ -208,7 +208,7 @@ class AccountingCheckpoint:
     def open(self) -> None:
         """Read the file, if it exists, and lock it.
 
-        Raises ConfigError if it cannot be read or written, or another process uses it, and
+        Raises ConfigError if it cannot be read or written, or is already in use, and
         CreateError if its directory is missing and cannot be created, or is not writable.
         """
         make_directory_of("state_file", self.path)
@@ -222,7 +222,7 @@ class AccountingCheckpoint:
             pass  # it is written with the first position
         except BlockingIOError:
             self._release()
-            raise ConfigError(f"state_file: another process uses {self.path}") from None
+            raise ConfigError(f"state_file: {self.path} is already in use") from None
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             self._release()
             raise ConfigError(f"state_file: {self.path}: {error}") from None

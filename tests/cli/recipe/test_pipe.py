@@ -10,12 +10,12 @@ import nats
 import pytest
 
 from ccpipe.bus.nats.server import NatsServer
-from ccpipe.cli.recipe.pipe import GARBAGE_THRESHOLDS, rare_garbage_collection, run_pipe
+from ccpipe.cli.recipe.pipe import GARBAGE_THRESHOLDS, Pipe, rare_garbage_collection, run_pipe
 from ccpipe.errors import ConfigError
 from ccpipe.formats import dead_letters
 from ccpipe.formats.gridengine import Accounting, encode_classic
 from ccpipe.formats.lineprotocol import Lines
-from ccpipe.pipeline import Sink
+from ccpipe.pipeline import Sink, Source
 from ccpipe.sinks.null import NullSink
 from ccpipe.sources.null import NullSource
 from ccpipe.telemetry import Telemetry
@@ -23,6 +23,12 @@ from tests.cli.command import Ended, ccpipe
 from tests.conftest import eventually, free_port
 from tests.pipeline.parts import ListSink, ListSource, VirtualLoop, clock, made, virtual
 from tests.servers.nats.daemon import nats_daemon
+
+
+def pipe_of(
+    source: Source[Any], sink: Sink[Any], *, name: str = "bridge", listen: str = ""
+) -> Pipe:
+    return Pipe(source=source, sink=sink, name=name, telemetry=Telemetry(), listen=listen)
 
 
 async def test_pipe_logs_totals(caplog: pytest.LogCaptureFixture) -> None:
@@ -35,11 +41,9 @@ async def test_pipe_logs_totals(caplog: pytest.LogCaptureFixture) -> None:
             raise ConfigError("no")
 
     with caplog.at_level("INFO"):
-        await run_pipe(
-            NullSource(batches=2, lines=3), NullSink(), name="bridge x", telemetry=Telemetry()
-        )
+        await run_pipe(pipe_of(NullSource(batches=2, lines=3), NullSink(), name="bridge x"))
         with pytest.raises(ConfigError):
-            await run_pipe(NullSource(), Broken(), name="bridge y", telemetry=Telemetry())
+            await run_pipe(pipe_of(NullSource(), Broken(), name="bridge y"))
     texts = [record.getMessage() for record in caplog.records]
     assert "bridge x: 6 records read, 6 written, 0 dead letters" in texts
     assert any(text.startswith("bridge y: 1 records read, 0 written") for text in texts)
@@ -57,20 +61,14 @@ async def test_telemetry_is_served_while_pipe_runs(unused_port: int) -> None:
                 seen.append(answer.status)
 
     for _ in range(2):
-        await run_pipe(
-            NullSource(),
-            Probe(),
-            name="bridge",
-            telemetry=Telemetry(),
-            listen=f"127.0.0.1:{unused_port}",
-        )
+        await run_pipe(pipe_of(NullSource(), Probe(), listen=f"127.0.0.1:{unused_port}"))
     assert seen == [200, 200]
 
 
 async def test_pipe_ends_after_given_time() -> None:
     """A source without end is stopped."""
     source = NullSource(batches=10**9, lines=1)
-    await run_pipe(source, NullSink(), name="bridge", telemetry=Telemetry(), seconds=0.2)
+    await run_pipe(pipe_of(source, NullSink()), seconds=0.2)
 
 
 class LateSource(ListSource):
@@ -95,17 +93,15 @@ class LateSource(ListSource):
 async def test_time_of_pipe_begins_when_its_parts_are_open(*, is_blocked: bool) -> None:
     """On a loaded machine a bridge reads for as long as it was told, not what is left of it."""
     sink = ListSink()
-    await run_pipe(
-        LateSource(20 if is_blocked else 4, is_blocked=is_blocked), sink,
-        name="bridge", telemetry=Telemetry(), seconds=5,
-    )  # fmt: skip
+    source = LateSource(20 if is_blocked else 4, is_blocked=is_blocked)
+    await run_pipe(pipe_of(source, sink), seconds=5)
     assert len(sink.written) == 2
 
 
 @virtual
 async def test_parts_that_do_not_open_in_time_end_pipe() -> None:
     """A bridge whose broker is away ends after its time too."""
-    await run_pipe(LateSource(600), ListSink(), name="bridge", telemetry=Telemetry(), seconds=5)
+    await run_pipe(pipe_of(LateSource(600), ListSink()), seconds=5)
     assert clock() == pytest.approx(5)
 
 

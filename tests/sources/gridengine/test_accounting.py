@@ -141,9 +141,9 @@ async def test_source_continues_if_checkpoint_disk_is_full(
     assert caplog.text.count("retrying") == 1
 
 
-async def test_checkpoint_is_used_by_one_process_only(tmp_path: Path) -> None:
+async def test_checkpoint_is_used_by_one_source_only(tmp_path: Path) -> None:
     async with source(tmp_path):
-        with pytest.raises(ConfigError, match="another process uses"):
+        with pytest.raises(ConfigError, match="is already in use"):
             await source(tmp_path).__aenter__()
     async with source(tmp_path):
         pass

@@ -32,7 +32,7 @@ def query(
     Examples:
       ccpipe query 'select name, avg(value) from metrics group by name'
       ccpipe query "select * from events where name = 'job'" -o json
-      ccpipe query 'select * from jobs' --dir s3://monitoring/site -o parquet > jobs.parquet
+      ccpipe query 'select * from jobs' --dir s3://mon/site -o parquet > j.parquet
 
     Parameters
     ----------

@@ -339,7 +339,7 @@ async def steady(flow: Flow, load: Load) -> None:
     day_ago = datetime.now(tz=UTC) - timedelta(days=1)  # no time is published twice
     start = day_ago.isoformat(timespec="seconds")
     first = load._replace(samples=2 if load.sonar else 1, speed="max", start=start)
-    await flow.publish(first, 1)
+    known = await flow.publish(first, 1)
     await flow.drained()
     if load.speed == "1":
         await flow.watch_acks()
@@ -359,7 +359,7 @@ async def steady(flow: Flow, load: Load) -> None:
         machine = (speed[0] + again[0]) / 2, (speed[1] + again[1]) / 2
         run.stages = flow.acks.stages(report, count - writes[0], seconds - writes[1], machine)
     if flow.store:
-        await flow.count(load.lines + load._replace(samples=1).lines)
+        await flow.count(first.metric_lines(known) + load.metric_lines(report))
 
 
 async def backlog(flow: Flow, load: Load) -> None:
@@ -394,7 +394,8 @@ async def outage(flow: Flow, load: Load, live: int) -> None:
     run.bytes = await flow.stream_bytes()
     await flow.store.start()
     back = time.time()
-    meanwhile = asyncio.create_task(flow.publish(load._replace(samples=live, speed="1"), 2))
+    then = load._replace(samples=live, speed="1")
+    meanwhile = asyncio.create_task(flow.publish(then, 2))
     drained = await flow.drained()
     second = await meanwhile
     run.seconds = await flow.drained() - report.first
@@ -404,7 +405,7 @@ async def outage(flow: Flow, load: Load, live: int) -> None:
         minutes=load.samples * CLUSTER_INTERVAL / 60, backlog=report.lines, live=second.lines,
         drain_seconds=drained - back,
     )  # fmt: skip
-    await flow.count(load.lines + load._replace(samples=live).lines)
+    await flow.count(load.metric_lines(report) + then.metric_lines(second))
 
 
 def flow_of(load: Load, live: int = 0) -> Callable[[Flow], Awaitable[None]]:

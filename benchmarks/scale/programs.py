@@ -238,10 +238,12 @@ class Load(NamedTuple):
             "--seed", str(seed), "--report", str(report), *extra,
         )  # fmt: skip
 
-    @property
-    def lines(self) -> int:
-        """Metric lines, without job events."""
-        return self.nodes * self.metrics * self.samples
+    def metric_lines(self, report: Report) -> int:
+        """Return the lines published without those of events, which have one in each message.
+
+        Nodes without a job lack some metrics, so that it is not a product.
+        """
+        return report.lines - (report.messages - self.nodes * self.samples)
 
 
 async def publish(load: Load, directory: Path, environ: dict[str, str], seed: int = 1) -> Report:

@@ -34,6 +34,7 @@ LINES = [
 """Text typed before Tab, and the line after it."""
 RECIPES = [
     ("ccpipe bridge vict", "ccpipe bridge victoriametrics"),
+    ("ccpipe bridge parquet vict", "ccpipe bridge parquet victoriametrics"),
     ("ccpipe bridge our-st", "ccpipe bridge our-store"),
     ("ccpipe bridge --config etc/ccpipe.toml oth", "ccpipe bridge --config etc/ccpipe.toml other"),
     ("ccpipe bridge some-", "ccpipe bridge some-lines.lp"),

@@ -46,10 +46,11 @@ def _nats(options: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def victoriametrics() -> Iterator[str]:
-    """Run a VictoriaMetrics with the memory it takes by itself; yield its URL."""
+def victoriametrics(program: Path | None = None) -> Iterator[str]:
+    """Run a VictoriaMetrics, Debian's or `program`, with the memory it takes; yield its URL."""
     with tempfile.TemporaryDirectory() as directory:
-        store = VictoriaMetrics(Path(directory, "data"), "-memory.allowedBytes=0")
+        data = Path(directory, "data")
+        store = VictoriaMetrics(data, "-memory.allowedBytes=0", executable=program)
         store.start()
         try:
             yield store.url
@@ -58,20 +59,14 @@ def victoriametrics() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def clickhouse() -> Iterator[dict[str, str]]:
-    """Run a ClickHouse as old as Debian's, with a table; yield the options of its sink."""
+def clickhouse() -> Iterator[ClickHouse]:
+    """Run a ClickHouse as old as Debian's, with a table."""
     with (
         tempfile.TemporaryDirectory() as directory,
         ClickHouse(Path(directory, "server")) as store,
     ):
         store.create_table()
-        yield {
-            "url": store.url,
-            "user": "default",
-            "password_file": str(store.password_file),
-            "create_table": "false",
-            "deduplicate": "false",
-        }
+        yield store
 
 
 def postgres_programs() -> Path | None:

@@ -12,7 +12,8 @@ PASSWORD = "pa ss-word"  # noqa: S105 - of a server on loopback
 CONFIGURATION = """\
 <yandex>
   <logger><level>warning</level><console>1</console></logger>
-  <http_port>{port}</http_port><listen_host>127.0.0.1</listen_host>
+  <http_port>{port}</http_port><tcp_port>{native_port}</tcp_port>
+  <listen_host>127.0.0.1</listen_host>
   <path>{directory}/data/</path><tmp_path>{directory}/tmp/</tmp_path>
   <users_config>{directory}/users.xml</users_config>
   <default_profile>default</default_profile><default_database>default</default_database>
@@ -52,7 +53,9 @@ class ClickHouse(WebServer):
     health = "/ping"
 
     def __init__(self, directory: Path) -> None:
-        port = free_port()
+        port, native_port = free_port(), free_port()
+        login = f"default:{urllib.parse.quote(PASSWORD)}"
+        self.native_url = f"clickhouse://{login}@127.0.0.1:{native_port}/default"
         self.url, self.log = f"http://127.0.0.1:{port}", directory / "log"
         self.password_file = directory / "password"
         configuration = directory / "config.xml"
@@ -61,7 +64,9 @@ class ClickHouse(WebServer):
             f"--config-file={configuration}",
         ]
         directory.mkdir(parents=True)
-        configuration.write_text(CONFIGURATION.format(port=port, directory=directory))
+        configuration.write_text(
+            CONFIGURATION.format(port=port, native_port=native_port, directory=directory)
+        )
         (directory / "users.xml").write_text(USERS)
         self.password_file.write_text(PASSWORD)
 

@@ -13,10 +13,13 @@ _SIZES = {FIXED64: 8, FIXED32: 4}
 _MAX_SHIFT = 63
 _MORE = 0x80
 """The bit of a byte of an integer that another byte follows."""
+_SHORT = [bytes([value]) for value in range(_MORE)]
 
 
 def varint(value: int) -> bytes:
     """Encode an integer of up to 64 bits; a negative one as its two's complement."""
+    if 0 <= value < _MORE:  # most lengths
+        return _SHORT[value]
     value %= 2**64
     out = bytearray()
     while value >> 7:

@@ -19,6 +19,7 @@
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from operator import itemgetter, le
 from typing import Any, NamedTuple, TypeAlias
 
@@ -118,7 +119,8 @@ class MetricsEncoder:
             for key, text in series.tags.items()
             if key not in _OF_RESOURCE
         )
-        metric = _Metric(_resource(series), metric_name(series, self._table.fields[field]))
+        own = tuple(series.tags.get(tag, "") for tag in _OF_RESOURCE)
+        metric = _Metric(_resource(*own), metric_name(series, self._table.fields[field]))
         number = self._metrics.setdefault(metric, len(self._metrics))
         head = b"\x0a" + varint(_NUMBER_SIZE + len(attributes)) + b"\x19"
         self._cached += 1
@@ -153,9 +155,9 @@ def attribute(key: str, text: str) -> bytes:
     return message(1, key.encode()) + message(2, message(1, text.encode()))
 
 
-def _resource(series: Series) -> bytes:
+@lru_cache(1024)
+def _resource(*own: str) -> bytes:
+    """Encode the resource with these tags of ``_OF_RESOURCE``, an empty one being absent."""
     attributes = {SERVICE: OWN_SERVICE}
-    for tag, key in _OF_RESOURCE.items():
-        if tag in series.tags:
-            attributes[key] = series.tags[tag]
+    attributes |= {key: text for key, text in zip(_OF_RESOURCE.values(), own, strict=True) if text}
     return message(1, b"".join(message(1, attribute(*pair)) for pair in attributes.items()))

@@ -32,7 +32,6 @@ Python's objects for each metric. Most of its memory is Python with asyncio and 
 DURABILITY = """\
 A durable message has an id and waits until the one before it on its subject is stored, which keeps
 their order; the rate is limited by one wakeup for each acknowledgement."""
-ALONE = "Bridges were measured in a run of their own, the rest in another one."
 START = "The time to the first line is limited by importing asyncio, TLS and nats-py."
 
 
@@ -55,8 +54,8 @@ class Results(msgspec.Struct):
     publishers: list[publisher.Cost]
     one_line_microseconds: float
     seconds: float = 0.0
-    bridges_alone: bool = False
-    """Whether the bridges were measured in a run of their own."""
+    apart: list[str] = []
+    """Stores whose bridges were measured in a later run of their own."""
 
 
 def measure(peers: Mapping[str, Path | None], decoders: Sequence[Path], *, quick: bool) -> Results:
@@ -106,7 +105,11 @@ def markdown(results: Results) -> str:
             " round of several; ratios are taken within this one run, round by round in turn.",
             "",
             *stores.markdown(results.bridges),
-            *([ALONE] if results.bridges_alone else []),
+            *(
+                [f"Measured in a later run of their own: {', '.join(results.apart)}."]
+                if results.apart
+                else []
+            ),
             "",
             *_decoding(results),
             "",
@@ -219,7 +222,7 @@ def main() -> None:
         "--out", type=Path, default=Path("benchmarks"), help="directory for results"
     )
     parser.add_argument(
-        "--bridges", action="store_true", help="measure bridges, and keep the other results"
+        "--bridges", nargs="+", metavar="STORE", help="measure these, and keep the other results"
     )
     for name, what in PEERS.items():
         flag = f"--{name.replace('_', '-')}"
@@ -237,8 +240,10 @@ def main() -> None:
     path = options.out / "results.json"
     if options.bridges:
         results = msgspec.json.decode(path.read_bytes(), type=Results)
-        results.bridges = stores.bridges(quick=options.quick, program=peers["telegraf"])
-        results.bridges_alone = True
+        found = stores.bridges(quick=options.quick, program=peers["telegraf"], only=options.bridges)
+        others = [one for one in results.bridges if one.store not in options.bridges]
+        results.bridges = others + found
+        results.apart = sorted({*results.apart, *options.bridges})
     else:
         results = measure(peers, options.decoder, quick=options.quick)
     text = markdown(results)

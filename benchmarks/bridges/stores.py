@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -216,8 +216,10 @@ def stores() -> Iterator[str]:
         print("PostgreSQL or asyncpg is not installed and left out")
 
 
-def bridges(*, quick: bool = False, program: Path | None = None) -> list[Bridge]:
-    """Measure all stores on all streams, and Telegraf's `program` where there is one."""
+def bridges(
+    *, quick: bool = False, program: Path | None = None, only: Sequence[str] = ()
+) -> list[Bridge]:
+    """Measure stores on all streams, by default all, and Telegraf's `program` if there is one."""
     share = 4 if quick else 1
     found: list[Bridge] = []
     with tempfile.TemporaryDirectory() as name, servers.jetstream() as url:
@@ -228,7 +230,7 @@ def bridges(*, quick: bool = False, program: Path | None = None) -> list[Bridge]
         recipe.write_text(NULL)
         (directory / WITHOUT_KERNEL).write_text(NULL)
         recipes = {"null": str(recipe), "null, without kernels": str(directory / WITHOUT_KERNEL)}
-        for each in stores():
+        for each in (name for name in stores() if not only or name in only):
             shipped = recipes.get(each, each)
             with store(each, directory) as running:
                 rounds = 1 if quick else 2

@@ -19,7 +19,7 @@ version = release = ccpipe.__version__
 root_doc = "docs/README"
 source_suffix = {".md": "markdown"}
 extensions = ["myst_parser"]
-include_patterns = ["*.md", "benchmarks/*.md", "bridges/*.md", "docs/**.md"]
+include_patterns = ["*.md", "benchmarks/*.md", "bridges/*.md", "docs/**.md", "examples/*/README.md"]
 exclude_patterns = [".*", "build", "ccpipe", "dist", "tests"]
 nitpicky = True
 smartquotes = False  # two dashes begin an option

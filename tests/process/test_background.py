@@ -30,6 +30,7 @@ AWAITED = {
     "bus/nats/consumer.py": "its iteration raises the error",
     "bus/nats/replicas.py": "its iteration raises the error",
     "bus/nats/streams/stored.py": "`read_stored` raises the error",
+    "cli/recipe/several.py": "a group, after which the first error is raised",
     "cli/step/publish.py": "a thread that the command waits for",
     "cli/tail/follow.py": "`run` and `listen` raise the error",
     "cli/tail/view.py": "a thread whose error the next write raises",

@@ -96,7 +96,7 @@ NOT_RUN = {
     r"bridge (from-kafka|from-mqtt)": "needs that broker; tests/bus starts it",
     r"bridge (slurm|slurm-jobs)": "needs Slurm; `make slurm` starts one",
     r"bridge fritz\.toml alex\.toml": "needs two Slurms; tests/bridges/test_slurm_clusters.py",
-    r"query .* --dir (delta|s3://.*)": "needs a Delta table; tests/cli/query/test_delta.py",
+    r"query .* --dir (delta|'s3://.*)": "needs a Delta table; tests/cli/query/test_delta.py",
     r"bridge (gridengine|from-jobanalyzer|slurm-hdf5)": "follows a site's own files",
     r"control (get|set) .*": "needs nodes that answer; tests/cli/test_control.py starts one",
     r"dashboard --listen 0\.0\.0\.0:.*": "would listen to everybody",

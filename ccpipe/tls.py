@@ -5,6 +5,12 @@ import ssl
 from ccpipe.errors import ConfigError
 
 
+def check_key(cert_file: str, key_file: str) -> None:
+    """Raise ConfigError for a private key without its certificate."""
+    if key_file and not cert_file:
+        raise ConfigError("key_file: cert_file is missing")
+
+
 def tls_context(ca_file: str, cert_file: str, key_file: str, where: str = "") -> ssl.SSLContext:
     """Return a context that verifies the server's certificate and presents ours.
 

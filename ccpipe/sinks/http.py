@@ -24,7 +24,7 @@ from ccpipe.errors import (
 from ccpipe.formats.lineprotocol import Lines, ValueType
 from ccpipe.pipeline import TimedSink
 from ccpipe.records import Records
-from ccpipe.tls import tls_context
+from ccpipe.tls import check_key, tls_context
 
 try:
     import aiohttp
@@ -120,8 +120,7 @@ class HttpSink(TimedSink[A_contra]):
         if address.username or address.password:
             raise ConfigError("url: must not contain a password; use user and password_file")
         check_credentials(user, password_file, token_file)
-        if key_file and not cert_file:
-            raise ConfigError("key_file: cert_file is missing")
+        check_key(cert_file, key_file)
         self.url = url.rstrip("/")
         self._shown = mask(self.url, "url")
         """The address for messages: a parameter of it may be a secret."""

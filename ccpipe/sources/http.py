@@ -43,7 +43,7 @@ from ccpipe.sources.http_requests import (
     body_parts,
     read_body,
 )
-from ccpipe.tls import server_tls_context
+from ccpipe.tls import check_key, server_tls_context
 
 try:
     from aiohttp import web
@@ -129,8 +129,7 @@ class HttpSource(Source[Any]):
 
         """
         self.host, self.port = listen_address("listen", listen)
-        if key_file and not cert_file:
-            raise ConfigError("key_file: cert_file is missing")
+        check_key(cert_file, key_file)
         self.format = format
         self.gives = Lines if format == "line" else Envelopes
         if max_connections < 1:

@@ -27,12 +27,12 @@ from ccpipe.config import (
 from ccpipe.errors import ConfigError, DataError, MissingExtra, UnavailableError, system_reason
 from ccpipe.formats.exposition import ACCEPT, KnownSeries, PageDecoder
 from ccpipe.formats.lineprotocol import Lines, Series
-from ccpipe.formats.lineprotocol.series import valid_tag, write_series
+from ccpipe.formats.lineprotocol.series import valid_tags, write_series
 from ccpipe.pipeline import Batch, Source, wait_for_event
 from ccpipe.process.background import background, end_tasks
 from ccpipe.sources.http_requests import Refused, Unpacker
 from ccpipe.sources.scrape_targets import Target, TargetFiles, TargetRules
-from ccpipe.tls import tls_context
+from ccpipe.tls import check_key, tls_context
 
 try:
     import aiohttp
@@ -124,8 +124,7 @@ class PrometheusScrapeSource(Source[Lines]):
             raise ConfigError(f"timeout: {timeout:g} s is longer than the interval")
         if max_samples < 1:
             raise ConfigError("max_samples: must be at least 1")
-        if key_file and not cert_file:
-            raise ConfigError("key_file: cert_file is missing")
+        check_key(cert_file, key_file)
         check_credentials(user, password_file, token_file)
         rules = TargetRules(scheme, path, short_hostnames)
         try:
@@ -293,7 +292,7 @@ def next_slot(now: int, interval: int, last: int) -> int:
 
 def _append(lines: Lines, values: Mapping[str, float], tags: Mapping[str, str], time: int) -> None:
     field = lines.table.field_code_of("value")
-    tags = {key: valid_tag(tags[key]) for key in sorted(tags)}
+    tags = valid_tags(tags)
     for name, value in values.items():
         series = Series(name, tags, write_series(name, tags))
         lines.append(lines.table.code_of(series), field, value, time)

@@ -9,7 +9,7 @@ from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol.encoder import to_lines
 from ccpipe.formats.lineprotocol.lines import Lines, RejectedLine
 from ccpipe.formats.lineprotocol.precision import INT64_MAX, INT64_MIN, NO_TIME
-from ccpipe.formats.lineprotocol.series import Series, SeriesTable, valid_tag, write_series
+from ccpipe.formats.lineprotocol.series import Series, SeriesTable, valid_tags, write_series
 from ccpipe.formats.lineprotocol.values import ValueType
 from ccpipe.message import Message, Value
 
@@ -37,7 +37,7 @@ class LinesBuilder:
 
     def codes(self, names: Iterable[str], tags: Mapping[str, str]) -> Codes:
         """Return the codes of series with the same tags; empty tags are omitted."""
-        valid = {key: valid_tag(value) for key, value in sorted(tags.items()) if value}
+        valid = valid_tags(tags)
         series = [Series(name, valid, write_series(name, valid)) for name in names]
         return array("i", map(self.table.code_of, series))
 

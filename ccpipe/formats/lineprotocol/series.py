@@ -307,6 +307,11 @@ def valid_tag(text: str) -> str:
     return text
 
 
+def valid_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return tags as a series has them: sorted, none empty, percent-encoded where necessary."""
+    return {key: valid_tag(value) for key, value in sorted(tags.items()) if value}
+
+
 def escape(text: str) -> bytes:
     return _escape_cached(text) if len(text) <= _SHORT else _escape(text)
 

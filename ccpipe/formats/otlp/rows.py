@@ -9,7 +9,7 @@ from typing import TypeVar
 from ccpipe.errors import DataError
 from ccpipe.formats.lineprotocol import Lines, RejectedLine, Series, SeriesTable, ValueType
 from ccpipe.formats.lineprotocol.precision import INT64_MAX
-from ccpipe.formats.lineprotocol.series import valid_tag, write_series
+from ccpipe.formats.lineprotocol.series import valid_tags, write_series
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class RequestRows:
 
     def code(self, name: str, tags: Mapping[str, str]) -> int:
         """Return the code of a series; raises EncodeError if line protocol cannot represent it."""
-        valid = {key: valid_tag(text) for key, text in sorted(tags.items()) if text}
+        valid = valid_tags(tags)
         return self.table.code_of(Series(name, valid, write_series(name, valid)))
 
     def time(self, data: bytes, start: int | None) -> int:

@@ -24,6 +24,7 @@ KERNELS = {
     "formats/lineprotocol/kernel/_kernel": (
         "encodings",
         "index",
+        "join",
         "parts",
         "samples",
         "scan",

@@ -12,7 +12,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ccpipe.bus.codecs import Codec, Packing, Received
+    from ccpipe.bus.codecs import Codec, Packing
+    from ccpipe.bus.codecs.received import Received
     from ccpipe.bus.subjects import Subjects
     from ccpipe.client import BusClient, connect
     from ccpipe.config import Duration
@@ -101,7 +102,8 @@ _MODULES = {
     ),
     "Duration": "ccpipe.config",
     "Metric": "ccpipe.node.sampling.collector",
-    **dict.fromkeys(("Codec", "Received", "Packing"), "ccpipe.bus.codecs"),
+    **dict.fromkeys(("Codec", "Packing"), "ccpipe.bus.codecs"),
+    "Received": "ccpipe.bus.codecs.received",
     **dict.fromkeys(("Provenance", "RecordList", "RejectedRecord"), "ccpipe.records"),
     "Subjects": "ccpipe.bus.subjects",
 }

@@ -10,7 +10,12 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["ccpipe.bus.nats"]):
-    from ccpipe.bus.nats.protocol.frames import BrokenFrame, Delivery, split_in_python
+    from ccpipe.bus.nats.protocol.frames import (
+        BrokenFrame,
+        Deliveries,
+        Delivery,
+        split_in_python,
+    )
     from ccpipe.bus.nats.protocol.splitter import KERNEL, FrameSplitter
 
 
@@ -18,9 +23,18 @@ def outcome(split: object, data: bytes) -> object:
     """Return what a splitter makes of bytes, also where it refuses them."""
     assert callable(split)
     try:
-        return split(bytearray(data), 0, len(data))
+        frames, start, needed = split(bytearray(data), 0, len(data))
     except BrokenFrame as error:
         return str(error)
+    return [(sid, columns(each) if sid else each) for sid, each in frames], start, needed
+
+
+def columns(messages: Deliveries) -> list[object]:
+    """Return messages one by one and in all columns."""
+    return [
+        list(messages), messages.sizes, messages.subjects, messages.flawed, messages.replies,
+        messages.are_first, messages.joined(), list(messages.without_prefix("a")),
+    ]  # fmt: skip
 
 
 def in_pieces(data: bytes, size: int) -> list[object]:

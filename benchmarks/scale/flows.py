@@ -31,7 +31,7 @@ from benchmarks.scale.programs import (
 )
 from benchmarks.scale.results import Latency, Outage, Role, Run, Stages, quantile
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.protocol.frames import Delivery
+from ccpipe.bus.nats.protocol.frames import Deliveries
 from ccpipe.bus.nats.streams.claims import Claims
 from ccpipe.bus.nats.streams.jetstream import consumers_of, stream_of
 from ccpipe.bus.nats.streams.stream import stream_name
@@ -52,7 +52,7 @@ class Acks:
         self.stored: dict[int, int] = {}
         """When the stream had them."""
 
-    def receive(self, deliveries: list[Delivery]) -> None:
+    def receive(self, deliveries: Deliveries) -> None:
         """Record them, except notices that a message is in progress."""
         now = time.time_ns()
         for delivery in deliveries:

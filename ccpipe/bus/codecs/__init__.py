@@ -8,26 +8,11 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
+from ccpipe.bus.codecs.received import Received
 from ccpipe.bus.subjects import Subjects
 from ccpipe.records import Records
 
 R = TypeVar("R", bound=Records)
-
-
-class Received(Protocol):
-    """A message received from a broker."""
-
-    @property
-    def subject(self) -> str:
-        """The subject it was published on."""
-
-    @property
-    def payload(self) -> bytes:
-        """Its payload."""
-
-    @property
-    def arrival(self) -> int:
-        """When the broker received it, in nanoseconds since the epoch."""
 
 
 class Packing(NamedTuple):

@@ -8,7 +8,8 @@ parsed out of a subject: a record is accepted if ccpipe would publish it on the 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ccpipe.bus.codecs import Codec, Packing, Received
+from ccpipe.bus.codecs import Codec, Packing
+from ccpipe.bus.codecs.received import Received
 from ccpipe.bus.codecs.sonar import subject_of
 from ccpipe.bus.subjects import Subjects
 from ccpipe.errors import ConfigError, EncodeError

@@ -6,7 +6,8 @@ from functools import lru_cache
 from itertools import accumulate, compress, count, pairwise
 from typing import Literal, NamedTuple
 
-from ccpipe.bus.codecs import Codec, Packing, Received
+from ccpipe.bus.codecs import Codec, Packing
+from ccpipe.bus.codecs.received import Received, ReceivedColumns
 from ccpipe.bus.subjects import Subjects
 from ccpipe.errors import RejectedError
 from ccpipe.formats.lineprotocol import Lines, Precision, decode, encode, encode_each
@@ -70,7 +71,8 @@ class LineCodec(Codec[Lines]):
 
     def decode(self, messages: Sequence[Received]) -> Iterator[tuple[Lines, int]]:
         """Decode messages; many small payloads are joined and decoded at once."""
-        for group in _groups(messages, [len(message.payload) for message in messages]):
+        together = messages if isinstance(messages, ReceivedColumns) else ReceivedColumns(messages)
+        for group in _groups(together, together.sizes):
             if (joined := self._joined(group)) is not None:
                 yield joined, len(group)
                 continue
@@ -93,19 +95,19 @@ class LineCodec(Codec[Lines]):
         lines.provenance = Provenance.of_message(message.subject, len(lines))
         return lines
 
-    def _joined(self, messages: Sequence[Received]) -> Lines | None:
+    def _joined(self, messages: ReceivedColumns[Received]) -> Lines | None:
         """Decode payloads together; None if they must be decoded one by one."""
         if len(messages) == 1:
             return None
-        joined = join([message.payload for message in messages])
+        joined = messages.joined()
         if joined is None:
             return None
         payload, ends = joined
         lines = decode(payload, precision=self.precision, lenient=self.lenient, max_rejected=0)
         if lines.rejected or _lacks_times(lines):
             return None
-        subjects = [message.subject for message in messages]
-        lines.provenance = Provenance.of_messages(subjects, rows_before(lines.starts, ends))
+        ends = rows_before(lines.starts, ends)
+        lines.provenance = Provenance.of_messages(messages.subjects, ends)
         return lines
 
     def encode(
@@ -204,7 +206,9 @@ def _messages(
         yield subject, payload
 
 
-def _groups(messages: Sequence[Received], sizes: Iterable[int]) -> Iterator[Sequence[Received]]:
+def _groups(
+    messages: ReceivedColumns[Received], sizes: Iterable[int]
+) -> Iterator[ReceivedColumns[Received]]:
     """Yield groups of messages of at most ``JOINED_BYTES``, or a single larger message."""
     ends = list(accumulate(sizes))
     first = before = 0

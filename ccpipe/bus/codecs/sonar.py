@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import cast, get_args
 
-from ccpipe.bus.codecs import Codec, Packing, Received
+from ccpipe.bus.codecs import Codec, Packing
+from ccpipe.bus.codecs.received import Received
 from ccpipe.bus.subjects import Subjects, escape
 from ccpipe.errors import RejectedError
 from ccpipe.formats.sonar import Envelope, ReadProfile, WriteProfile

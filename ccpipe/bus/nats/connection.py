@@ -50,9 +50,6 @@ TROUBLES = ("authorization", "connection", "permissions", "slow_consumer")
 PENDING_BYTES = 128 * 2**20
 """Maximum undecoded data of a source, beyond which messages are dropped (slow consumer)."""
 
-EACH = 5000
-"""Messages per write of ``publish_each``."""
-
 
 class Connection:
     """One connection, as an async context manager.
@@ -238,14 +235,15 @@ class Connection:
         self._require_client()
         self._client.write(commands)
 
-    async def publish_each(self, subjects: Sequence[str], payload: bytes) -> None:
-        """Publish one payload to many subjects that the server chose; raises as ``publish``."""
-        end = f" {len(payload)}\r\n{payload.decode()}\r\n"
-        for first in range(0, len(subjects), EACH):
+    async def publish_each(self, subjects: Iterable[bytes], payload: bytes) -> None:
+        """Publish one payload to many subjects that the server chose; raises as ``publish``.
+
+        Each text is one write: subjects with a space between two.
+        """
+        end = b" %d\r\n%b\r\n" % (len(payload), payload)
+        for each in list(subjects):
             self._require_client()
-            part = subjects[first : first + EACH]
-            commands = f"PUB {f'{end}PUB '.join(part)}{end}"
-            await self._client.send(commands.encode())
+            await self._client.send(b"PUB %b%b" % (each.replace(b" ", end + b"PUB "), end))
 
     async def answers(self, seconds: float) -> bool:
         """Return whether the server has received what was published and answers a ping in time."""

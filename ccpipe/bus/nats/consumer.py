@@ -15,8 +15,8 @@ from typing import Any, Self
 from ccpipe.bus.codecs import Codec
 from ccpipe.bus.codecs.line import JOINED_BYTES
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.protocol.frames import Delivery, Redelivery, are_first, stored_as
-from ccpipe.bus.nats.protocol.splitter import stored
+from ccpipe.bus.nats.protocol.frames import Deliveries, Redelivery, all_stored, stored_as
+from ccpipe.bus.nats.protocol.splitter import concatenated, stored
 from ccpipe.bus.nats.streams.jetstream import consumer_of
 from ccpipe.bus.nats.streams.partitions import StreamPartition
 from ccpipe.bus.nats.streams.stream import (
@@ -36,6 +36,8 @@ from ccpipe.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
+GATHER_SECONDS = 0.01
+"""How long messages wait for others that are on their way: a batch of many costs less."""
 STUCK_SECONDS = 30.0
 """Time without an answer from the broker after which ``/ready`` reports no progress."""
 PULL = 5000
@@ -45,8 +47,8 @@ PULL_SECONDS = 3.0
 """How long the broker keeps a request open without messages."""
 SILENT_SECONDS = 5.0
 """Without an answer for this long the broker counts as unreachable, and shutdown does not wait."""
-REMEMBERED = 5000
-"""Maximum number of acknowledgements that are repeated on a new connection."""
+REMEMBERED_BYTES = 400_000
+"""Maximum size of the acknowledgements that are repeated on a new connection: some 5000."""
 SETTLE_SECONDS = 1.0
 """How much longer than `ack_wait` a redelivery by the broker may take."""
 REFUSED_SECONDS = (0.5, 10.0)
@@ -60,9 +62,9 @@ class MessageReader:
         self.bus = bus
         self.codec = codec
         self.telemetry = telemetry
-        self._waiting: deque[tuple[list[Delivery], int]] = deque()  # each with its bytes
+        self._waiting: deque[Deliveries] = deque()
         self._waiting_count = self._waiting_bytes = 0
-        self._taken: list[Delivery] = []  # being decoded and handed over
+        self._taken = Deliveries([])  # being decoded and handed over
         self._stopped = asyncio.Event()
         self._changed = asyncio.Event()  # messages are waiting, or the end is reached
         self._emptied = asyncio.Event()  # more can be received
@@ -94,13 +96,15 @@ class MessageReader:
                     yield batch
                     if takes_long:
                         await asyncio.sleep(0)  # let other tasks run
-                self._taken = []
+                self._taken = Deliveries([])
                 await asyncio.sleep(0)
             self._emptied.set()
             if self._has_ended() and not self._waiting:
                 return
             self._changed.clear()
             await self._changed.wait()
+            if self._waiting_bytes < JOINED_BYTES and not self._stopped.is_set():
+                await asyncio.sleep(GATHER_SECONDS)
 
     def _has_ended(self) -> bool:
         for task in self._tasks:
@@ -108,26 +112,25 @@ class MessageReader:
                 task.result()  # raises the error that ended it
         return self._stopped.is_set()
 
-    def _take(self) -> list[Delivery]:
-        taken: list[Delivery] = []
+    def _take(self) -> Deliveries:
+        parts: list[Deliveries] = []
         size = 0
         while self._waiting and size < JOINED_BYTES:
-            together, more = self._waiting.popleft()
-            size += more
-            taken = taken + together if taken else together
+            parts.append(self._waiting.popleft())
+            size += parts[-1].size
+        taken = concatenated(parts)
         self._waiting_count -= len(taken)
         self._waiting_bytes -= size
         return taken
 
-    def _batches(self, deliveries: list[Delivery]) -> Iterator[Batch[Records]]:
+    def _batches(self, deliveries: Deliveries) -> Iterator[Batch[Records]]:
         for records, _ in self._decode(deliveries):
             yield Batch(records)
 
-    def _decode(self, deliveries: list[Delivery]) -> Iterator[tuple[Records, int]]:
+    def _decode(self, deliveries: Deliveries) -> Iterator[tuple[Records, int]]:
         """Decode messages; one that violates the protocol becomes a dead letter."""
-        flawed = [place for place, delivery in enumerate(deliveries) if delivery.flaw]
         first = 0
-        for place in flawed:
+        for place in deliveries.flawed:
             yield from self.codec.decode(deliveries[first:place])
             delivery = deliveries[place]
             records: Any = self.codec.records()
@@ -135,13 +138,13 @@ class MessageReader:
             records.provenance = Provenance.of_message(delivery.subject, 0)
             yield records, 1
             first = place + 1
-        yield from self.codec.decode(deliveries[first:] if flawed else deliveries)
+        yield from self.codec.decode(deliveries[first:] if first else deliveries)
 
-    def _keep(self, deliveries: list[Delivery], size: int) -> None:
+    def _keep(self, deliveries: Deliveries) -> None:
         if deliveries:
-            self._waiting.append((deliveries, size))
+            self._waiting.append(deliveries)
             self._waiting_count += len(deliveries)
-            self._waiting_bytes += size
+            self._waiting_bytes += deliveries.size
             self._changed.set()
 
 
@@ -177,16 +180,17 @@ class ConsumerReader(MessageReader):
         self.is_whole = is_whole
         self.stream = ""
         """Name of the stream; empty until it was found."""
-        self.handed_over: dict[int, list[str]] = {}
-        """Reply subjects of each batch that is not acknowledged yet."""
+        self.handed_over: dict[int, bytes] = {}
+        """Reply subjects of each batch that is not acknowledged yet, with a space between two."""
         # A process may have several readers: one for each of its recipes.
         self._owner = (
             f"{site.hostname} pid {os.getpid()} {secrets.token_hex(3)}" if exclusive else ""
         )
-        self._acknowledged = deque[str](maxlen=REMEMBERED)  # sent, or could not be sent
+        self._acknowledged = deque[bytes]()  # reply subjects: sent, or could not be sent
+        self._acknowledged_bytes = 0
         self._redelivery = Redelivery(self._known)
         self._settled = -1  # connection number since which no older message can arrive
-        self._unsorted: list[Delivery] | None = None  # delivered again, until all have arrived
+        self._unsorted: Deliveries | None = None  # delivered again, until all have arrived
         self._identity = ""  # of the consumer
         self._served = asyncio.Event()  # the open request is done
         self._asked = 0  # messages that the open request may still bring
@@ -227,25 +231,28 @@ class ConsumerReader(MessageReader):
         super()._has_ended()
         return self._tasks[0].done()  # the task that requests messages may drain the stream first
 
-    def _batches(self, deliveries: list[Delivery]) -> Iterator[Batch[Records]]:
+    def _batches(self, deliveries: Deliveries) -> Iterator[Batch[Records]]:
         first = 0
         for records, count in self._decode(deliveries):
-            replies = [delivery.reply for delivery in deliveries[first : first + count]]
+            replies = deliveries[first : first + count].replies
             if records.provenance and (found := stored(replies)):
                 records.provenance = records.provenance.identified(self._consumer, *found)
             self.handed_over[id(replies)] = replies
             yield Batch(records, functools.partial(self._acknowledge, replies))
             first += count
 
-    async def _acknowledge(self, replies: list[str]) -> None:
+    async def _acknowledge(self, replies: bytes) -> None:
         # If it cannot be sent, it must not count as in progress: no redelivery would follow.
         self.handed_over.pop(id(replies), None)
-        self._acknowledged += replies
+        self._acknowledged.append(replies)
+        self._acknowledged_bytes += len(replies)
+        while self._acknowledged_bytes > REMEMBERED_BYTES and len(self._acknowledged) > 1:
+            self._acknowledged_bytes -= len(self._acknowledged.popleft())
         # An acknowledgement lost with the connection causes one more delivery, never one less.
         with contextlib.suppress(UnavailableError):
-            await self.bus.publish_each(replies, b"+ACK")
+            await self.bus.publish_each([replies], b"+ACK")
 
-    def _receive(self, deliveries: list[Delivery]) -> None:
+    def _receive(self, deliveries: Deliveries) -> None:
         """Keep the messages of our request, and handle the server's status messages.
 
         A message with a reply subject that JetStream did not choose is dropped: acknowledging it
@@ -253,22 +260,22 @@ class ConsumerReader(MessageReader):
         """
         messages = deliveries if self._are_new(deliveries) else self._sort_out(deliveries)
         if self._prefix:
-            messages = [m._replace(subject=m.subject.removeprefix(self._prefix)) for m in messages]
+            messages = messages.without_prefix(self._prefix)
         if self._unsorted is None:
-            self._keep(messages, size_of(messages))
+            self._keep(messages)
         else:
-            self._unsorted += messages
+            self._unsorted = concatenated([self._unsorted, messages])
         self._asked -= len(messages)
         if self._asked <= 0:
             self._served.set()
 
-    def _are_new(self, deliveries: list[Delivery]) -> bool:
-        return are_first(deliveries) and not self._redelivery.is_expecting
+    def _are_new(self, deliveries: Deliveries) -> bool:
+        return deliveries.are_first and not self._redelivery.is_expecting
 
-    def _sort_out(self, deliveries: list[Delivery]) -> list[Delivery]:
+    def _sort_out(self, deliveries: Deliveries) -> Deliveries:
         """Return the new messages; handle status messages and what is delivered again."""
-        messages = [each for each in deliveries if each.reply]
-        for code, words in [each.status for each in deliveries if not each.reply]:
+        messages, others = deliveries.by_reply()
+        for code, words in [each.status for each in others]:
             if code:
                 self._end_request(code, words)
         if self._are_new(messages):
@@ -276,18 +283,19 @@ class ConsumerReader(MessageReader):
         ours = [each for each in messages if each.reply.startswith("$JS.ACK.")]
         if foreign := len(messages) - len(ours):
             self.telemetry.count(self.telemetry.bus_errors, "malformed", foreign)
-        messages, repeated = self._redelivery.split(ours)
+        new, repeated = self._redelivery.split(ours)
         if repeated:
             self._asked -= len(repeated)
-            self._drop(repeated)
-        return messages
+            self._drop(Deliveries(repeated))
+        return Deliveries(new)
 
-    def _drop(self, repeated: list[Delivery]) -> None:
+    def _drop(self, repeated: Deliveries) -> None:
         """Acknowledge messages that the broker has delivered again, but those that are held."""
         log.info("%s: dropped %d messages, delivered again", self.durable, len(repeated))
-        held = set(map(stored_as, self._held()))  # acknowledged later, by their first replies
-        replies = [each.reply for each in repeated if stored_as(each.reply) not in held]
-        background(self._acknowledge(replies), "ccpipe-acknowledge")
+        held = all_stored(self._held())  # acknowledged later, by their first replies
+        unknown = Deliveries([each for each in repeated if stored_as(each.reply) not in held])
+        if unknown:
+            background(self._acknowledge(unknown.replies), "ccpipe-acknowledge")
 
     @property
     def _is_full(self) -> bool:
@@ -353,7 +361,7 @@ class ConsumerReader(MessageReader):
                 self.telemetry.expect(self, STUCK_SECONDS)
                 await self._acknowledge_again(found.identity)
                 is_shared = found.num_waiting and time.monotonic() > begin + PULL_SECONDS
-                missing = 0 if is_shared else found.num_ack_pending - len(self._held())
+                missing = 0 if is_shared else found.num_ack_pending - len(all_stored(self._held()))
                 if missing <= 0:
                     break
                 if not is_reported:
@@ -372,9 +380,9 @@ class ConsumerReader(MessageReader):
         It redelivers them as their `ack_wait` ends, which a report of progress postpones for the
         messages that had arrived, not for newer ones on their way: those then come first.
         """
-        self._unsorted = []
+        self._unsorted = Deliveries([])
         try:
-            while size_of(self._unsorted) < PULL_BYTES and not self._stopped.is_set():
+            while self._unsorted.size < PULL_BYTES and not self._stopped.is_set():
                 arrived = len(self._unsorted)
                 batch = min(count - arrived, PULL)
                 await self._ask({"expires": int(SETTLE_SECONDS * 1e9)}, PULL_SECONDS, batch)
@@ -382,8 +390,8 @@ class ConsumerReader(MessageReader):
                     break
         finally:
             messages, self._unsorted = self._unsorted, None
-            messages.sort(key=lambda each: stored_as(each.reply) or (0, 0))
-            self._keep(messages, size_of(messages))
+            ordered = sorted(messages, key=lambda each: stored_as(each.reply) or (0, 0))
+            self._keep(Deliveries(ordered))
 
     async def _acknowledge_again(self, identity: str) -> None:
         """Repeat acknowledgements that may have been lost with a connection or a killed broker.
@@ -392,10 +400,11 @@ class ConsumerReader(MessageReader):
         """
         if self._identity == identity:
             self._redelivery.expect(self._known())
-            await self.bus.publish_each(list(self._acknowledged), b"+ACK")
+            await self.bus.publish_each(self._acknowledged, b"+ACK")
         else:
             self._redelivery.clear()
         self._acknowledged.clear()
+        self._acknowledged_bytes = 0
         self._identity = identity
 
     async def _empty(self, deadline: float) -> None:
@@ -457,12 +466,11 @@ class ConsumerReader(MessageReader):
             if self._served.is_set() and self.stream:
                 self.telemetry.expect(self, STUCK_SECONDS)
 
-    def _held(self) -> list[str]:
-        waiting = [self._taken, *(each for each, _ in self._waiting), self._unsorted or []]
-        replies = [delivery.reply for each in waiting for delivery in each]
-        return replies + [reply for each in self.handed_over.values() for reply in each]
+    def _held(self) -> list[bytes]:
+        waiting = [self._taken, *self._waiting, self._unsorted or Deliveries([])]
+        return [each.replies for each in waiting if each] + [*self.handed_over.values()]
 
-    def _known(self) -> list[str]:
+    def _known(self) -> list[bytes]:
         """Return the reply subjects of messages that are held, or were acknowledged lately."""
         return [*self._acknowledged, *self._held()]
 
@@ -475,7 +483,3 @@ class ConsumerReader(MessageReader):
                 if self._owner and self.stream:
                     stream = self.bus.jetstream()
                     await refuse_others(stream, self.stream, self.durable, self._owner)
-
-
-def size_of(deliveries: list[Delivery]) -> int:
-    return sum([len(delivery.payload) for delivery in deliveries])

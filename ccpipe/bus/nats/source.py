@@ -9,9 +9,9 @@ from ccpipe.bus.codecs import Codec
 from ccpipe.bus.codecs.identity import SubjectCheckingCodec
 from ccpipe.bus.codecs.line import LineCodec
 from ccpipe.bus.nats.connection import PENDING_BYTES, Connection, check
-from ccpipe.bus.nats.consumer import STUCK_SECONDS, ConsumerReader, MessageReader, size_of
+from ccpipe.bus.nats.consumer import STUCK_SECONDS, ConsumerReader, MessageReader
 from ccpipe.bus.nats.dead_letters import NatsDeadLetterSink
-from ccpipe.bus.nats.protocol.frames import Delivery
+from ccpipe.bus.nats.protocol.frames import Deliveries
 from ccpipe.bus.nats.replicas import Replicas
 from ccpipe.bus.nats.streams.partitions import StreamPartition
 from ccpipe.bus.subjects import Subjects
@@ -45,13 +45,12 @@ class SubscriptionReader(MessageReader):
         self.start(probe=self._probe())
         return self
 
-    def _receive(self, deliveries: list[Delivery]) -> None:
+    def _receive(self, deliveries: Deliveries) -> None:
         """Keep messages of a plain subscription; beyond the limit they are dropped and counted."""
-        size = size_of(deliveries)
-        if self._waiting_bytes + size > PENDING_BYTES:
+        if self._waiting_bytes + deliveries.size > PENDING_BYTES:
             self.telemetry.count(self.telemetry.bus_errors, "slow_consumer", len(deliveries))
             return
-        self._keep(deliveries, size)
+        self._keep(deliveries)
 
     async def _probe(self) -> None:
         while not self._stopped.is_set():

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from ccpipe.bus.codecs import Packing, Received
+from ccpipe.bus.codecs import Packing
+from ccpipe.bus.codecs.received import Received
 from ccpipe.bus.subjects import Subjects
 from ccpipe.records import Provenance, RecordList
 

@@ -186,7 +186,7 @@ def delivery(number: int, stored: int = 7, *, times: int = 1) -> Delivery:
     return Delivery("fox.metrics", b"", reply=f"$JS.ACK.s.c.{times}.{number}.1.{stored}.0")
 
 
-def nothing_held() -> list[str]:
+def nothing_held() -> list[bytes]:
     return []
 
 
@@ -196,7 +196,7 @@ def test_redelivery_sorts_messages_into_new_and_expected(
 ) -> None:
     """Until the first message beyond those expected, number and time identify them."""
     redelivery = Redelivery(nothing_held)
-    redelivery.expect(delivery(number).reply for number in received)
+    redelivery.expect([delivery(number).reply.encode() for number in received])
     new, repeated = redelivery.split([delivery(number) for number in delivered])
     end = next(
         (n for n, number in enumerate(delivered) if number > max(received, default=0)),
@@ -210,7 +210,7 @@ def test_redelivery_sorts_messages_into_new_and_expected(
 def test_redelivery_treats_numbers_of_another_stream_as_new() -> None:
     """A stream that lost its end gives the same numbers to other messages, stored later."""
     redelivery = Redelivery(nothing_held)
-    redelivery.expect([delivery(1).reply, delivery(2).reply])
+    redelivery.expect([f"{delivery(1).reply} {delivery(2).reply}".encode()])
     assert redelivery.split([delivery(1, stored=8)]) == ([delivery(1, stored=8)], [])
     redelivery.clear()
     assert redelivery.split([delivery(1)]) == ([delivery(1)], [])
@@ -221,7 +221,7 @@ def test_consumer_recognizes_redelivery_of_unacknowledged_messages(
     held: set[int], delivered: list[int], times: int
 ) -> None:
     """A first delivery cannot be a repetition, so it is not looked up."""
-    redelivery = Redelivery(lambda: [delivery(number).reply for number in held])
+    redelivery = Redelivery(lambda: [delivery(number).reply.encode() for number in held])
     messages = [delivery(number, times=times) for number in delivered]
     known = [number for number in delivered if times > 1 and number in held]
     new, repeated = redelivery.split(messages)

@@ -15,7 +15,7 @@ from ccpipe.bus.nats import publisher as module
 from ccpipe.bus.nats.client import takes_batches
 from ccpipe.bus.nats.connection import Acknowledgements, Answer, Connection, Waiting
 from ccpipe.bus.nats.errors import ForbiddenError
-from ccpipe.bus.nats.protocol.frames import Delivery, Receive
+from ccpipe.bus.nats.protocol.frames import Deliveries, Delivery, Receive
 from ccpipe.bus.nats.publisher import MESSAGE_ID, NoStreamError, Outgoing, Publisher, digest, store
 from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.subjects import Subjects
@@ -434,9 +434,9 @@ async def test_any_bytes_are_acknowledgement_or_ignored(
     await acknowledgements.open()
     kept = _Kept()
     reply = acknowledgements.expect(kept)
-    receivers[0]([Delivery(reply, payload, header) for payload in payloads])
+    receivers[0](Deliveries([Delivery(reply, payload, header) for payload in payloads]))
     seen = len(kept.answers)
-    receivers[0]([Delivery(reply, b'{"stream": "s", "seq": 7}')] * 2)
+    receivers[0](Deliveries([Delivery(reply, b'{"stream": "s", "seq": 7}')] * 2))
     assert len(kept.answers) == max(seen, 1) == 1
 
 

@@ -38,6 +38,22 @@ async def test_source_subscribes_without_jetstream(site: Site, nats_server: Nats
     assert reader.values == [9.0]
 
 
+async def test_source_waits_briefly_to_decode_messages_together(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch costs as much as many lines, and a broker may send each message in a packet."""
+    monkeypatch.setattr(module, "GATHER_SECONDS", 0.5)
+    async with connected(site.bus) as bus, Reader(source(site, durable="")) as reader:
+        await reader.source.bus.flush()
+        for number in range(3):
+            line = b"m,hostname=n1,type=node value=%d 1750000000" % number
+            await bus.publish("fox%2Etest.metrics", line)
+            await bus.flush()
+            await reader.source.bus.flush()  # it has arrived
+        await eventually(lambda: len(reader.values) == 3)
+    assert len(reader.batches) == 1
+
+
 async def test_source_reads_new_type_of_records_from_given_subjects(site: Site) -> None:
     """A third-party codec needs nothing in ccpipe but its subjects."""
     codec = ReadingsCodec()

@@ -10,9 +10,12 @@ Source: NATS documentation, *Client Protocol*; ADR-4, *NATS Message Headers*.
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
+from ccpipe.bus.codecs.received import ReceivedColumns
 from ccpipe.errors import DataError
 
 MAX_LINE = 2**20
@@ -106,24 +109,81 @@ def is_redelivered(reply: str) -> bool:
     return bool(tokens) and tokens[2] != "1"
 
 
-def are_first(deliveries: Sequence[Delivery]) -> bool:
-    """Return whether a consumer of a stream delivers all of these for the first time.
+def first_delivery(reply: str) -> str:
+    """Return how reply subjects begin of what the same consumer delivers for the first time.
 
-    As a rule it does: so that is found out without taking each reply subject apart. False may also
-    mean that not all are messages of one consumer.
+    Empty if `reply` is not a subject for an acknowledgement.
     """
-    replies = [delivery.reply for delivery in deliveries]
-    tokens = ack_tokens(replies[0]) if replies else []
-    if not tokens:
-        return False
-    consumer = f".{tokens[0]}.{tokens[1]}."
-    begin = replies[0].partition(consumer)[0] + consumer + "1."
-    # All strings that sort between two share the common prefix of both.
-    return min(replies).startswith(begin) and max(replies).startswith(begin)
+    tokens = ack_tokens(reply)
+    consumer = f".{tokens[0]}.{tokens[1]}." if tokens else ""
+    return reply.partition(consumer)[0] + consumer + "1." if tokens else ""
+
+
+class Deliveries(ReceivedColumns[Delivery]):
+    """Messages received together: the pure Python fallback of the class in ``_frames.pyx``."""
+
+    @property
+    def flawed(self) -> list[int]:
+        """The places of messages that violate the protocol."""
+        return [place for place, delivery in enumerate(self) if delivery.flaw]
+
+    @property
+    def replies(self) -> bytes:
+        """The reply subjects, with a space between two."""
+        return b" ".join(delivery.reply.encode() for delivery in self)
+
+    @property
+    def are_first(self) -> bool:
+        """Whether a consumer of a stream delivers all of these for the first time.
+
+        As a rule it does: so that is found out without taking each reply subject apart. False may
+        also mean that not all are messages of one consumer, or that one has a flaw.
+        """
+        begin = first_delivery(self[0].reply) if self else ""
+        return bool(begin) and not any(
+            each.flaw or not each.reply.startswith(begin) for each in self
+        )
+
+    def by_reply(self) -> "tuple[Deliveries, list[Delivery]]":
+        """Return the messages with a reply subject, and those without: the server's status."""
+        replied = Deliveries([each for each in self if each.reply])
+        return replied, [each for each in self if not each.reply]
+
+    def without_prefix(self, prefix: str) -> "Deliveries":
+        """Return the messages with subjects that lack a prefix."""
+        return Deliveries(
+            [each._replace(subject=each.subject.removeprefix(prefix)) for each in self]
+        )
+
+
+def concatenated_in_python(parts: Iterable[Deliveries]) -> Deliveries:
+    """Return the messages of all parts."""
+    return Deliveries(list(chain.from_iterable(parts)))
+
+
+def stored_in_python(replies: bytes) -> "tuple[array[int], array[int]] | None":
+    """Return each message's stream sequence and time of storage; see ``stored_as``.
+
+    None if one of the subjects was chosen by a publisher. They have a space between two.
+    """
+    numbers, times = array("q"), array("q")
+    for reply in replies.split(b" "):
+        found = stored_as(reply.decode(errors="replace"))
+        if found is None:
+            return None
+        numbers.append(found[0])
+        times.append(found[1])
+    return numbers, times
 
 
 Stored = tuple[int, int]
 """The number of a message in its stream, and when it was stored, in nanoseconds."""
+
+
+def all_stored(replies: Iterable[bytes]) -> set[Stored]:
+    """Return what ``stored_as`` returns for each; several may be one text."""
+    each = b" ".join(replies).decode(errors="replace").split(" ")
+    return {stored for reply in each if (stored := stored_as(reply))}
 
 
 class Redelivery:
@@ -135,15 +195,18 @@ class Redelivery:
     also does so when a process that was suspended, or too busy, has not extended ``ack_wait``.
     """
 
-    def __init__(self, known: Callable[[], Iterable[str]]) -> None:
-        """Start without any; `known` returns the reply subjects of those that it looks for."""
+    def __init__(self, known: Callable[[], Iterable[bytes]]) -> None:
+        """Start without any; `known` returns the reply subjects of those that it looks for.
+
+        Here and in ``expect`` several reply subjects may be one text, with a space between two.
+        """
         self._known = known
         self._received: set[Stored] = set()
         self._last = 0
 
-    def expect(self, replies: Iterable[str]) -> None:
+    def expect(self, replies: Iterable[bytes]) -> None:
         """Recognize the messages with these reply subjects from now on."""
-        self._received |= {stored for reply in replies if (stored := stored_as(reply))}
+        self._received |= all_stored(replies)
         self._last = max((number for number, _ in self._received), default=0)
 
     @property
@@ -155,16 +218,17 @@ class Redelivery:
         """Recognize none: the consumer is another one, which has other messages."""
         self._received.clear()
 
-    def split(self, deliveries: list[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
+    def split(self, deliveries: Iterable[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
         """Return the messages that are new, and those that were received before.
 
         The first message behind all expected ones ends the expectation: the broker delivers in the
         order of the stream.
         """
+        deliveries = list(deliveries)
         again = any(is_redelivered(delivery.reply) for delivery in deliveries)
         if not (self.is_expecting or again):
             return deliveries, []
-        known = set(map(stored_as, self._known())) if again else set()
+        known = all_stored(self._known()) if again else set()
         new: list[Delivery] = []
         repeated: list[Delivery] = []
         for delivery in deliveries:
@@ -189,10 +253,10 @@ def write_header(headers: Mapping[str, str]) -> bytes:
 
 _SPACE = re.compile(rb"\s")
 
-Receive = Callable[[list[Delivery]], None]
+Receive = Callable[[Deliveries], None]
 """Called with messages in the order in which they arrived."""
 
-Frame: TypeAlias = tuple[int, "list[Delivery] | bytes"]
+Frame: TypeAlias = tuple[int, "Deliveries | bytes"]
 """Subscription id and its messages; or 0 and a control line without its line end."""
 
 
@@ -256,7 +320,7 @@ def split_in_python(store: bytearray, start: int, end: int) -> tuple[list[Frame]
         )
         if sid != of:
             of, run = sid, []
-            frames.append((sid, run))
+            frames.append((sid, Deliveries(run)))
         run.append(delivery)
         at = last + 2
 

@@ -1,15 +1,38 @@
 """Splits the byte stream from a NATS server into frames, across reads, and reply subjects."""
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from ccpipe.bus.nats.protocol.frames import Frame, split_in_python, stored_as
+from ccpipe.bus.nats.protocol.frames import (
+    Deliveries,
+    Frame,
+    concatenated_in_python,
+    split_in_python,
+    stored_in_python,
+)
 from ccpipe.formats.kernel import load_kernel
 
 KERNEL = load_kernel(__package__, "_frames")
 
 split: Callable[[bytearray, int, int], tuple[list[Frame], int, int]]
 split = split_in_python if KERNEL is None else KERNEL.split
+
+stored: "Callable[[bytes], tuple[array[int], array[int]] | None]"
+stored = stored_in_python if KERNEL is None else KERNEL.stored
+
+if KERNEL is not None:
+    Deliveries.register(KERNEL.Deliveries)
+
+
+def concatenated(parts: Sequence[Deliveries]) -> Deliveries:
+    """Return the messages of all parts."""
+    if len(parts) == 1:
+        return parts[0]
+    if KERNEL is None or any(type(part) is Deliveries for part in parts):
+        return concatenated_in_python(parts)
+    whole: Deliveries = KERNEL.concatenated(parts)
+    return whole
+
 
 SMALL, LARGE = 2**16, 2**20
 """Read size: small at first, larger while more data are waiting."""
@@ -63,21 +86,3 @@ class FrameSplitter:
         store = self._store if len(self._store) == size else bytearray(size)
         store[: len(held)] = bytes(held)
         self._store, self._start, self._end = store, 0, len(held)
-
-
-def stored_in_python(replies: list[str]) -> "tuple[array[int], array[int]] | None":
-    """Return each message's stream sequence and time of storage; see ``stored_as``.
-
-    None if one of the subjects was chosen by a publisher.
-    """
-    numbers, times = array("q"), array("q")
-    for found in map(stored_as, replies):
-        if found is None:
-            return None
-        numbers.append(found[0])
-        times.append(found[1])
-    return numbers, times
-
-
-stored: "Callable[[list[str]], tuple[array[int], array[int]] | None]"
-stored = stored_in_python if KERNEL is None else KERNEL.stored

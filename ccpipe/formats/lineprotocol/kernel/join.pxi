@@ -1,31 +1,28 @@
 # Payloads to one payload: a part of ``_kernel.pyx``.
 
+cdef extern from "join.hpp" namespace "ccpipe" nogil:
+    struct Slice:
+        const char* at
+        size_t size
+    size_t joined_ends(const vector[Slice]& payloads, int64_t* ends)
+    cbool join_slices "ccpipe::join"(const vector[Slice]& payloads, char* to)
+
+
 def join(list payloads):
     """Join payloads that can be decoded together; see ``decoder.py``."""
-    cdef Py_ssize_t count = len(payloads), place, size, total = 0
-    cdef array.array ends = array.clone(_INT64, count, False)
-    cdef int64_t* end = <int64_t*>ends.data.as_voidptr
-    cdef const char* text
+    cdef vector[Slice] slices
+    cdef Slice slice
     cdef bytes payload
-    for place in range(count):
-        payload = <bytes?>payloads[place]
-        text = PyBytes_AS_STRING(payload)
-        size = PyBytes_GET_SIZE(payload)
-        total += size + (size == 0 or text[size - 1] != c"\n")
-        end[place] = total
+    slices.reserve(len(payloads))
+    for each in payloads:
+        payload = <bytes?>each
+        slice.at, slice.size = PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload)
+        slices.push_back(slice)
+    cdef array.array ends = array.clone(_INT64, slices.size(), False)
+    cdef size_t total = joined_ends(slices, <int64_t*>ends.data.as_voidptr)
     cdef bytes joined = PyBytes_FromStringAndSize(NULL, total)
-    cdef char* to = PyBytes_AS_STRING(joined)
-    for place in range(count):
-        payload = <bytes>payloads[place]
-        text = PyBytes_AS_STRING(payload)
-        size = PyBytes_GET_SIZE(payload)
-        if memchr(text, c'"', size) != NULL or size and text[size - 1] == c"\\":
-            return None
-        memcpy(to, text, size)
-        to += size
-        if size == 0 or text[size - 1] != c"\n":
-            to[0] = c"\n"
-            to += 1
+    if not join_slices(slices, PyBytes_AS_STRING(joined)):
+        return None
     return joined, ends
 
 

@@ -10,23 +10,38 @@ from hypothesis import strategies as st
 
 from ccpipe.bus.nats.protocol.frames import (
     BrokenFrame,
+    Deliveries,
     Delivery,
     Frame,
     ack_tokens,
-    are_first,
     is_redelivered,
     split_in_python,
     stored_as,
+    stored_in_python,
     write_header,
 )
-from ccpipe.bus.nats.protocol.splitter import KERNEL, LARGE, SMALL, FrameSplitter, stored_in_python
+from ccpipe.bus.nats.protocol.splitter import (
+    KERNEL,
+    LARGE,
+    SMALL,
+    FrameSplitter,
+    concatenated,
+)
 from tests.conftest import needs_kernel
 
 HEADER = b"NATS/1.0\r\nNats-Msg-Id: x\r\nB:\t c d \r\n\r\n"
 
 
-def split(data: bytes) -> tuple[list[Frame], int, int]:
-    return split_in_python(bytearray(b"old" + data + b"later"), 3, 3 + len(data))
+PlainFrame = tuple[int, list[Delivery] | bytes]
+
+
+def plain(frames: Iterable[Frame]) -> list[PlainFrame]:
+    return [(sid, each if isinstance(each, bytes) else list(each)) for sid, each in frames]
+
+
+def split(data: bytes) -> tuple[list[PlainFrame], int, int]:
+    frames, start, needed = split_in_python(bytearray(b"old" + data + b"later"), 3, 3 + len(data))
+    return plain(frames), start, needed
 
 
 def test_splitter_groups_consecutive_messages_of_subscription() -> None:
@@ -155,10 +170,13 @@ def streams(draw: st.DrawFn) -> bytes:
 
 
 def outcome(function: Any, data: bytes) -> object:
+    store = bytearray(data)
     try:
-        return function(bytearray(data), 0, len(data))
+        frames, start, needed = function(store, 0, len(data))
     except BrokenFrame as error:
         return str(error)
+    store[:] = bytes(len(data))  # the next data are written to it
+    return plain(frames), start, needed
 
 
 @needs_kernel
@@ -182,7 +200,7 @@ def test_kernel_stays_within_buffer() -> None:
 def messages(frames: Iterable[Frame]) -> list[object]:
     found: list[object] = []
     for _, content in frames:
-        found += content if isinstance(content, list) else [content]
+        found += [content] if isinstance(content, bytes) else content
     return found
 
 
@@ -228,10 +246,10 @@ LARGEST = 2**63 - 1
 
 def test_ack_subjects_of_all_forms_are_read_in_columns() -> None:
     """Number and time have other positions if the server includes domain and account."""
-    found = stored_in_python([SHORT, LONG, LONG + ".token"])
+    found = stored_in_python(" ".join([SHORT, LONG, LONG + ".token"]).encode())
     assert found is not None
     assert [list(column) for column in found] == [[7, 8, 8], [1740052800000000001, 17, 17]]
-    assert stored_in_python([SHORT, "_INBOX.x", LONG]) is None
+    assert stored_in_python(f"{SHORT} _INBOX.x {LONG}".encode()) is None
 
 
 @pytest.mark.parametrize(
@@ -252,7 +270,7 @@ def test_ack_subjects_of_all_forms_are_read_in_columns() -> None:
 def test_reply_subject_of_publisher_is_not_metadata(reply: str) -> None:
     """A publisher chooses it; a line without a time then gets its time of arrival here."""
     assert stored_as(reply) is None
-    assert stored_in_python([SHORT, reply]) is None
+    assert stored_in_python(f"{SHORT} {reply}".encode()) is None
     assert Delivery("s", b"", b"", reply).arrival > 10**18
 
 
@@ -274,9 +292,9 @@ def replies(draw: st.DrawFn) -> str:
 @example([SHORT.replace("durable", "naïve"), LONG])
 def test_kernel_reads_ack_subjects_like_python_fallback(subjects: list[str]) -> None:
     assert KERNEL is not None
-    assert KERNEL.stored(subjects) == stored_in_python(subjects)
-    for subject in subjects:
-        assert KERNEL.stored([subject]) == stored_in_python([subject])
+    for text in [" ".join(subjects), *subjects]:
+        encoded = text.encode(errors="backslashreplace")
+        assert KERNEL.stored(encoded) == stored_in_python(encoded)
 
 
 REPLIES = [SHORT, LONG, LONG + ".token", "_INBOX.x", "$JS.ACK", ""]
@@ -288,9 +306,52 @@ REPLIES += [reply.replace("durable.1.", "durable.2.") for reply in REPLIES[:3]]
 @example([LONG] * 3)
 def test_messages_are_first_deliveries_if_every_reply_subject_is_one(replies: list[str]) -> None:
     """They are not if one is redelivered, of another consumer, or without metadata."""
-    deliveries = [Delivery("s", b"", reply=reply) for reply in replies]
+    deliveries = Deliveries([Delivery("s", b"", reply=reply) for reply in replies])
     consumers = {tuple(ack_tokens(reply)[:2]) for reply in replies}
     same = bool(replies) and len(consumers) == 1 and all(map(ack_tokens, replies))
-    assert are_first(deliveries) <= (same and not any(map(is_redelivered, replies)))
+    assert deliveries.are_first <= (same and not any(map(is_redelivered, replies)))
     if len(set(replies)) == 1:
-        assert are_first(deliveries) == (same and not is_redelivered(replies[0]))
+        assert deliveries.are_first == (same and not is_redelivered(replies[0]))
+
+
+SUBJECT = st.sampled_from([b"fox.metrics", b"p.fox", b"p.\xc3\xa4", b"p.\xff"])
+REPLY = st.sampled_from([*(reply.encode() for reply in REPLIES), b"\xff", b"$JS.ACK.\xff.d.1.2"])
+PAYLOAD = st.sampled_from([b"", b"m value=1", b"m value=1\n", b'm f="a"', b"m value=1\\"])
+
+
+def columns(messages: Deliveries) -> list[object]:
+    return [
+        len(messages), list(messages), messages.size, messages.sizes, messages.subjects,
+        messages.flawed, messages.replies, messages.are_first, messages.joined(),
+        *map(list, messages.by_reply()), list(messages.without_prefix("p.")),
+        messages.without_prefix("p.").subjects,
+    ]  # fmt: skip
+
+
+@needs_kernel
+@given(st.lists(st.tuples(SUBJECT, REPLY, PAYLOAD), min_size=1), st.data())
+@example([(b"p.fox", LONG.encode(), b"m value=1")] * 3, None)
+def test_kernel_has_same_columns_of_messages_as_python_fallback(
+    drawn: list[tuple[bytes, bytes, bytes]], data: st.DataObject | None
+) -> None:
+    """Also of a part of the messages, and of parts that are concatenated again."""
+    assert KERNEL is not None
+    stream = b"".join(
+        b"MSG %b 1 %b%d\r\n%b\r\n" % (subject, reply + b" " * bool(reply), len(payload), payload)
+        for subject, reply, payload in drawn
+    )
+    found = []
+    for function in (split_in_python, KERNEL.split):
+        [(_, messages)], _, _ = function(bytearray(stream), 0, len(stream))
+        assert isinstance(messages, Deliveries)
+        found.append(messages)
+    expected, compiled = found
+    assert columns(compiled) == columns(expected)
+    cut = data.draw(st.integers(0, len(drawn))) if data else 1
+    assert columns(compiled[cut:]) == columns(expected[cut:])
+    assert columns(concatenated([compiled[:cut], compiled[cut:]])) == columns(expected)
+    assert columns(concatenated([compiled[:cut], expected[cut:]])) == columns(expected)
+    assert compiled[-1] == expected[-1]
+    for place in (len(drawn), -len(drawn) - 1):
+        with pytest.raises(IndexError):
+            compiled[place]

@@ -101,7 +101,7 @@ class Provenance:
             whole.consumers += part.consumers
             whole.numbers += part.numbers
             whole.times += part.times
-            whole.ends.extend(map(offset.__add__, part.ends) if offset else part.ends)
+            whole.ends.extend(array("q", [offset + end for end in part.ends]))
         return whole if is_known else None
 
     def __len__(self) -> int:

@@ -210,11 +210,15 @@ def _groups(
     messages: ReceivedColumns[Received], sizes: Iterable[int]
 ) -> Iterator[ReceivedColumns[Received]]:
     """Yield groups of messages of at most ``JOINED_BYTES``, or a single larger message."""
+    sizes = list(sizes)
+    if sizes and sum(sizes) <= JOINED_BYTES:
+        yield messages
+        return
     ends = list(accumulate(sizes))
     first = before = 0
     while first < len(messages):
         last = max(bisect_right(ends, before + JOINED_BYTES, first), first + 1)
-        yield messages[first:last] if last - first < len(messages) else messages
+        yield messages[first:last]
         first, before = last, ends[last - 1]
 
 

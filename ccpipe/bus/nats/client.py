@@ -143,6 +143,13 @@ class Client(nats.aio.client.Client):
         with contextlib.suppress(asyncio.QueueFull):  # it will send pending data anyway
             self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
 
+    async def write_through(self, commands: Sequence[bytes]) -> None:
+        """Send commands like ``write``; return when the server has received them."""
+        received: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._pongs.append(received)
+        self.write([*commands, _PING])
+        await received
+
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         await super()._process_info(info, initial_connection)
         if not (self.requires_tls and initial_connection) or self.options["tls_handshake_first"]:

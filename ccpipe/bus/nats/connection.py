@@ -42,6 +42,8 @@ BRIEF_SECONDS = 1.0
 """How long opening a sink waits for a server, which may start later."""
 CLOSE_SECONDS = 1.0
 """Time limit for sending pending data when the connection is closed."""
+FLUSH_SECONDS = 5.0
+"""Time limit for sending pending data and the server's answer."""
 RECONNECT_SECONDS = 0.5
 REPEAT_SECONDS = 60.0
 """Interval at which the same error is logged again."""
@@ -256,10 +258,15 @@ class Connection:
         self.is_silent = True
         return False
 
-    async def flush(self) -> None:
-        """Wait until the server has received what was published; raises UnavailableError."""
+    async def flush(self, commands: Sequence[bytes] = ()) -> None:
+        """Send protocol commands, and wait until the server has received all that was published.
+
+        Raises UnavailableError.
+        """
+        self._require_client()
         try:
-            await self._client.flush(timeout=5)
+            async with asyncio.timeout(FLUSH_SECONDS):
+                await self._client.write_through(commands)
         except (nats.errors.Error, TimeoutError, OSError) as error:
             raise UnavailableError(f"{self.url}: {error or type(error).__name__}") from None
 

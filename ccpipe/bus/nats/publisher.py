@@ -42,19 +42,21 @@ class Outgoing(NamedTuple):
         return cls(subject, payload, digest(subject, payload))
 
     def command(self, reply: str, limit: int) -> tuple[bytes, bytes, bytes]:
-        """Return the publish command with reply subject `reply`, in three parts.
+        """Return the publish command in three parts, with the id if there is a reply subject.
 
         Raises EncodeError if the subject or a header contains a line end, and RejectedError if it
         is larger than `limit`, the server's ``max_payload``.
         """
         for name, value in self.headers.items():
             _check_header(name, value)
-        header = write_header({**self.headers, MESSAGE_ID: self.id})
+        headers = {**self.headers, MESSAGE_ID: self.id} if reply else self.headers
+        header = write_header(headers) if headers else b""
         size = len(header) + len(self.payload)
         if size > limit:
             raise RejectedError(f"a message of {size} bytes: the server's max_payload is {limit}")
-        line = f"HPUB {_checked(self.subject)} {reply} {len(header)} {size}\r\n".encode()
-        return line + header, self.payload, b"\r\n"
+        subject = f"{_checked(self.subject)} {reply}" if reply else _checked(self.subject)
+        line = f"HPUB {subject} {len(header)} {size}" if header else f"PUB {subject} {size}"
+        return b"%b\r\n%b" % (line.encode(), header), self.payload, b"\r\n"
 
 
 def digest(*parts: str | bytes) -> str:
@@ -397,10 +399,8 @@ class Publisher:
         """Publish messages without acknowledgement; the server has then received them."""
         try:
             with self.bus.permissions.publishing({message.subject for message in messages}):
-                for message in messages:
-                    headers = dict(message.headers) or None
-                    await self.bus.publish(message.subject, message.payload, headers=headers)
-                await self.bus.flush()
+                limit = self.bus.max_payload
+                await self.bus.flush([part for one in messages for part in one.command("", limit)])
         except ForbiddenError as error:
             self._stored.update(each.id for each in messages if each.subject not in error.subjects)
             raise

@@ -10,6 +10,7 @@ from itertools import accumulate, cycle
 import nats
 import pytest
 from msgspec.structs import replace
+from nats.aio.transport import TcpTransport
 from nats.js import JetStreamContext
 
 from ccpipe.bus.codecs.sonar import SonarCodec
@@ -208,3 +209,25 @@ async def test_payloads_stay_below_servers_limit(nats_server: NatsServer, site: 
     async with Reader(source(site)) as reader:
         await eventually(lambda: len(reader.values) == 3000)
     assert len(reader.batches) > 1
+
+
+async def test_sink_sends_write_without_stream_in_one_piece(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the ping whose answer shows that the server has received all messages."""
+    sent: list[bytes] = []
+    write = TcpTransport.writelines
+
+    def recorded(transport: TcpTransport, payload: list[bytes]) -> None:
+        sent.append(b"".join(payload))
+        write(transport, payload)  # type: ignore[no-untyped-call]
+
+    core = replace(site, bus=replace(site.bus, jetstream=False))
+    async with NatsSink(site=core, telemetry=Telemetry()) as sink:
+        await eventually(lambda: sink.bus.is_connected)
+        monkeypatch.setattr(TcpTransport, "writelines", recorded)
+        await sink.write(to_lines([METRIC, LINE]))
+        monkeypatch.undo()
+    [piece] = sent
+    assert piece.count(b"PUB fox%2Etest.") == 2
+    assert piece.endswith(b"\r\nPING\r\n")

@@ -191,7 +191,8 @@ class Attempts:
             self._current = None
 
     def _deadline(self, seconds: float, last: float) -> float | None:
-        return min(now() + seconds, self._latest_deadline(last)) if seconds else None
+        deadline = min(now() + seconds, self._latest_deadline(last)) if seconds else math.inf
+        return None if deadline == math.inf else deadline
 
     def _latest_deadline(self, last: float = LAST_SECONDS) -> float:
         return max(self._grace_end, now() + last)

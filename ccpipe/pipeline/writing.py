@@ -16,6 +16,7 @@ from ccpipe.pipeline.delivery import LAST_SECONDS, Attempts, Portion, SinkWriter
 from ccpipe.pipeline.interfaces import A_contra, Sink
 from ccpipe.pipeline.limits import Limits
 from ccpipe.pipeline.stages import Item, commit
+from ccpipe.process.background import wait_for_own_event
 from ccpipe.records import Records
 from ccpipe.telemetry import Telemetry
 
@@ -81,10 +82,7 @@ class Queue:
                 return []
             self._due.clear()
             old = self.items[0].born + self.limits.max_wait if self.items else math.inf
-            when = min(old, math.inf if until is None else until)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(None if when == math.inf else when):
-                    await self._due.wait()
+            await wait_for_own_event(self._due, min(old, math.inf if until is None else until))
         return self._gather()
 
     def _is_due(self) -> bool:

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import math
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextvars import ContextVar
@@ -156,6 +157,21 @@ async def call_blocking(function: Callable[[], T]) -> T:
 
     threading.Thread(target=work, name="ccpipe-blocking", daemon=True).start()
     return await result
+
+
+async def wait_for_own_event(event: asyncio.Event, deadline: float = math.inf) -> None:
+    """Wait until an event is set, which a timer does at the deadline, by the loop's clock.
+
+    It costs half as much as ``wait_for_event``, which leaves an event of others unchanged.
+    """
+    if deadline == math.inf:
+        await event.wait()
+        return
+    timer = asyncio.get_running_loop().call_at(deadline, event.set)
+    try:
+        await event.wait()
+    finally:
+        timer.cancel()
 
 
 async def wait_for_event(event: asyncio.Event, seconds: float) -> None:

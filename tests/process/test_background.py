@@ -6,6 +6,7 @@ import contextlib
 import logging
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from ccpipe.process.background import (
     guarded,
     guarded_call,
     uninterrupted,
+    wait_for_own_event,
 )
 from tests.conftest import eventually
 from tests.paths import ROOT
@@ -279,3 +281,30 @@ asyncio.run(main())
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert (done.stdout, done.stderr) == ("timed out\n", "")
+
+
+async def test_own_event_is_set_at_deadline() -> None:
+    event, clock = asyncio.Event(), asyncio.get_running_loop().time
+    deadline = clock() + 0.01
+    async with asyncio.timeout(20):
+        await wait_for_own_event(event, deadline)
+    assert event.is_set()
+    assert clock() >= deadline - time.get_clock_info("monotonic").resolution
+
+
+async def test_own_event_stays_clear_after_earlier_wake() -> None:
+    """The timer of a wait that has ended, or was cancelled, does not set the event."""
+    event, loop = asyncio.Event(), asyncio.get_running_loop()
+    waiting = asyncio.create_task(wait_for_own_event(event, loop.time() + 0.02))
+    await asyncio.sleep(0)
+    event.set()
+    await waiting
+    event.clear()
+    cancelled = asyncio.create_task(wait_for_own_event(event, loop.time() + 0.02))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    await asyncio.wait({cancelled})
+    end = loop.time() + 0.05
+    while loop.time() < end:
+        await asyncio.sleep(0.01)
+    assert not event.is_set()

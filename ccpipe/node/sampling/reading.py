@@ -4,13 +4,13 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from time import monotonic
 from typing import Any, NamedTuple
 
 from ccpipe.node.sampling.collector import Collector
+from ccpipe.process.background import wait_for_own_event
 
 Reading = asyncio.Future[list[Any]]
 
@@ -46,8 +46,10 @@ class ReadingThread:
     be cancelled, and must not keep the process from exiting.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, delivered: asyncio.Event) -> None:
+        """Prepare; `delivered` is set whenever results of readings have been set."""
         self.current: _Request | None = None
+        self._delivered = delivered
         self._requests: SimpleQueue[_Request | None] = SimpleQueue()
         self._done: deque[tuple[_Request, list[Any], BaseException | None]] = deque()
         self._thread: threading.Thread | None = None
@@ -95,6 +97,7 @@ class ReadingThread:
                 reading.set_result(records)
             else:
                 reading.set_exception(error)
+        self._delivered.set()
 
     def _work(self) -> None:
         while (request := self._requests.get()) is not None:
@@ -129,7 +132,8 @@ class ReadingThreads:
     """
 
     def __init__(self) -> None:
-        self.shared = ReadingThread()
+        self._delivered = asyncio.Event()
+        self.shared = ReadingThread(self._delivered)
 
     def read(self, readers: Iterable[CollectorReader], slot: int) -> list[Reading]:
         """Start a reading of each for a slot; the future's result is its records.
@@ -154,20 +158,22 @@ class ReadingThreads:
         """
         self._start([_Request(reader, slot, None) for reader in readers])
 
-    async def wait(self, readings: Iterable[Reading], seconds: float) -> None:
+    async def wait(self, readings: Collection[Reading], seconds: float) -> None:
         """Wait at most `seconds`; a collector that takes a quarter of them blocks others."""
-        end = monotonic() + seconds
-        pending = set(readings)
-        while pending and (left := end - monotonic()) > 0:
-            before = self.shared.current
-            _, pending = await asyncio.wait(pending, timeout=min(_PATIENCE, seconds / 4, left))
-            if pending and before is not None and self.shared.current is before:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while (now := loop.time()) < end and not all(reading.done() for reading in readings):
+            before, deadline = self.shared.current, min(now + _PATIENCE, now + seconds / 4, end)
+            self._delivered.clear()
+            await wait_for_own_event(self._delivered, deadline)
+            is_late = loop.time() >= deadline
+            if is_late and before is not None and self.shared.current is before:
                 self._separate(before)
         self.shared.deliver()
 
     def _separate(self, blocked: _Request) -> None:
         blocked.reader.thread = self.shared
-        self.shared = ReadingThread()
+        self.shared = ReadingThread(self._delivered)
         blocked.reader.thread.deliver()
         self._start(blocked.reader.thread.take_waiting())
 

@@ -19,7 +19,8 @@ from ccpipe.formats.lineprotocol.builder import MessageColumns, TaggedRecords
 from ccpipe.message import Message
 from ccpipe.node.sampling.collector import Collector, SoftErrors
 from ccpipe.node.sampling.reading import CollectorReader, Reading, ReadingThreads
-from ccpipe.pipeline import Batch, Source, wait_for_event
+from ccpipe.pipeline import Batch, Source
+from ccpipe.process.background import wait_for_own_event
 from ccpipe.records import Records
 from ccpipe.telemetry import Telemetry
 
@@ -276,7 +277,8 @@ class Sampler(Source[Any]):
         """Sleep until something changes, at most `seconds`; return whether to go on."""
         if not self._stopped.is_set():
             self._awake.clear()
-            await wait_for_event(self._awake, seconds)
+            now = asyncio.get_running_loop().time()
+            await wait_for_own_event(self._awake, now + seconds)
         return not self._stopped.is_set()
 
     def _count_missed(self, slot: int) -> None:

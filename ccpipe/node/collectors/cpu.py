@@ -7,8 +7,9 @@ counted once in ``cpu_used``.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from operator import sub
 from pathlib import Path
 
 from ccpipe.errors import DataError
@@ -38,6 +39,7 @@ METRICS = (
     Metric("num_cpus", "", int, "online hardware threads"),
 )
 
+_NAMES = ("cpu_used", *(row.name for row in STATES))
 _NODE = {"type": "node"}
 _CPU = re.compile(r"cpu(\d{0,9})", re.ASCII)
 _HWTHREAD = re.compile(r"cpu\d{1,9}\s", re.ASCII)
@@ -64,7 +66,7 @@ class Cpu:
         self.soft = SoftErrors("cpu")
 
     def collect(self, time: int) -> Iterator[Message]:
-        lines = list(proc.lines(self._path))
+        lines = [each for each in proc.lines(self._path) if each[1].startswith("cpu")]
         before, now = self._before, ticks_of(self._path, lines, self.soft.noted)
         self._before = now
         self.soft.report(now)
@@ -75,9 +77,9 @@ class Cpu:
             if cpu not in before or (cpu and not self._of_hwthreads):
                 continue
             tags = {"type": "hwthread", "type-id": cpu} if cpu else _NODE
-            for name, percent in shares(before[cpu], ticks, 1 if cpu else online):
-                if not cpu or name in self._of_hwthreads:
-                    yield metric(name, percent, time=time, tags=tags)
+            wanted = self._of_hwthreads if cpu else _NAMES
+            for name, percent in shares(before[cpu], ticks, 1 if cpu else online, wanted):
+                yield metric(name, percent, time=time, tags=tags)
 
 
 def ticks_of(
@@ -99,17 +101,17 @@ def ticks_of(
 
 
 def shares(
-    before: Sequence[float], now: Sequence[float], hwthreads: int
+    before: Sequence[float], now: Sequence[float], hwthreads: int, wanted: Collection[str]
 ) -> Iterator[tuple[str, float]]:
-    """Yield the share of each state in the time between two readings, in percent.
+    """Yield the share of each wanted state in the time between two readings, in percent.
 
     The states are in the order of ``STATES``, of which the last ones may be missing.
     """
-    # Idle and iowait may decrease by a few ticks (proc(5)), also when a hardware thread is
-    # online again.
-    gains = [max(0, new - old) for old, new in zip(before, now, strict=False)]
+    gains = list(map(sub, now, before))
+    if min(gains) < 0:  # idle and iowait by a few ticks (proc(5)), or when online again
+        gains = [max(0, gain) for gain in gains]
     total = sum(gains[:_FIRST_GUEST])
     if total:
-        for row, gain in zip(STATES, gains, strict=False):
-            yield row.name, 100 * hwthreads * gain / total
-        yield "cpu_used", 100 * hwthreads * (total - gains[_IDLE]) / total
+        for name, gain in zip(_NAMES, (total - gains[_IDLE], *gains), strict=False):
+            if name in wanted:
+                yield name, 100 * hwthreads * gain / total

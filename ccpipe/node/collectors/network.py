@@ -53,8 +53,8 @@ class Network:
         interface_aliases: dict[str, list[str]] | None = None,
         root: str = "/",
     ) -> None:
-        self._include = include
-        self._exclude = exclude
+        self._include = tuple(include)
+        self._exclude = tuple(exclude)
         self._canonical = {
             alias: name for name, aliases in (interface_aliases or {}).items() for alias in aliases
         }

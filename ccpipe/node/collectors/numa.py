@@ -20,6 +20,7 @@ _COUNTERS = (
     Metric("numastats_local_node", "pages", int, "allocated here for local programs", _DOMAIN),
     Metric("numastats_other_node", "pages", int, "allocated here for programs elsewhere", _DOMAIN),
 )
+_NAMES = [row.name.removeprefix("numastats_") for row in _COUNTERS]
 
 _RATES = rate_rows(_COUNTERS, "_rate")
 
@@ -46,7 +47,7 @@ class Numa:
         now: dict[str, list[int]] = {}
         for node in nodes:
             with self.soft.noted():
-                now[node] = _read(self._path / node / "numastat")
+                now[node] = _read(f"{self._path}/{node}/numastat")
         self.soft.report(now)
         before, seconds = self._previous.swap(now)
         for node, counters in now.items():
@@ -55,10 +56,9 @@ class Numa:
             yield from emit(_RATES, rates(before.get(node), counters, seconds), time, tags)
 
 
-def _read(path: Path) -> list[int]:
+def _read(path: str) -> list[int]:
     known = {}
     for _, line in proc.lines(path):
         name, *words = line.split()
         known[name] = words[0] if len(words) == 1 else ""
-    names = [row.name.removeprefix("numastats_") for row in _COUNTERS]
-    return proc.counters(str(path), [known.get(name, "") for name in names], minimum=len(names))
+    return proc.counters(path, [known.get(name, "") for name in _NAMES], minimum=len(_NAMES))

@@ -117,9 +117,9 @@ class Portable:
             if number in before:
                 tags = {"type": "hwthread", "type-id": number} if number else _NODE
                 wanted = known & self._of_hwthreads if number else known
-                for name, share in cpu.shares(before[number], times, 1 if number else len(each)):
-                    if name in wanted:
-                        yield metric(name, share, time=time, tags=tags)
+                online = 1 if number else len(each)
+                for name, share in cpu.shares(before[number], times, online, wanted):
+                    yield metric(name, share, time=time, tags=tags)
 
     def _traffic(self, psutil: Any, time: int) -> Iterator[Message]:
         now = {

@@ -19,7 +19,7 @@ from ccpipe.message import Uint
 
 _INT64_MAX = 2**63 - 1
 _UINT64_MAX = 2**64 - 1
-_SAFE_DIGITS = len(str(_INT64_MAX))
+_MAX_DIGITS = 4300  # of a number that Python parses
 _COUNTER = re.compile(r"\d{1,20}", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,18}", re.ASCII)
 _RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)  # Linux knows 8192 of them
@@ -48,7 +48,7 @@ def text(path: Path | str) -> str:
     return b"".join(parts).decode("utf-8", "surrogateescape")
 
 
-def lines(path: Path) -> Iterator[tuple[str, str]]:
+def lines(path: Path | str) -> Iterator[tuple[str, str]]:
     """Yield each line that is not blank, with its place for error messages."""
     name = str(path)
     for number, line in enumerate(text(name).split("\n"), 1):
@@ -101,10 +101,15 @@ def counter(path: Path | str) -> int | None:
 
 def names(directory: Path, pattern: str = "*") -> list[str]:
     """Return the sorted names in a directory that match a shell pattern; OSError if none does."""
-    found = [name for name in os.listdir(directory) if fnmatchcase(name, pattern)]  # noqa: PTH208
+    found = _sorted(tuple(os.listdir(directory)), pattern)  # noqa: PTH208 - as above
     if not found:
         raise FileNotFoundError(2, f"nothing here is named {pattern}", str(directory))
-    return sorted(found, key=_by_number)
+    return list(found)
+
+
+@functools.lru_cache(maxsize=64)  # hardware rarely changes
+def _sorted(listed: tuple[str, ...], pattern: str) -> tuple[str, ...]:
+    return tuple(sorted((name for name in listed if fnmatchcase(name, pattern)), key=_by_number))
 
 
 def _by_number(name: str) -> list[tuple[int, str]]:
@@ -122,13 +127,10 @@ def counters(place: str, words: Sequence[str], minimum: int) -> list[int]:
     if len(words) < minimum:
         raise DataError(f"{place}: {len(words)} counters, not {minimum}")
     digits = "".join(words)
-    if (
-        digits.isdecimal()
-        and digits.isascii()
-        and all(words)
-        and max(map(len, words)) < _SAFE_DIGITS
-    ):
-        return list(map(int, words))
+    if digits.isdecimal() and digits.isascii() and all(words) and len(digits) < _MAX_DIGITS:
+        values = list(map(int, words))
+        if max(values) <= _INT64_MAX:
+            return values
     values = []
     for word in words:
         value = int(word) if _COUNTER.fullmatch(word) else _UINT64_MAX + 1
@@ -187,7 +189,7 @@ class Mount(NamedTuple):
 
 def mounts(root: str = "/") -> tuple[Mount, ...]:
     """Return the mounted file systems in the order of mounting, also those that others hide."""
-    return _listed(text(Path(root, "proc/self/mounts")))
+    return _listed(text(os.path.join(root, "proc/self/mounts")))  # noqa: PTH118 - a third
 
 
 @functools.lru_cache(maxsize=1)

@@ -79,10 +79,11 @@ class Disk:
         exclude_mounts: Sequence[str] = ("/boot", "/boot/*"),
         root: str = "/",
     ) -> None:
-        self._include = include
-        self._exclude = exclude
-        self._exclude_mounts = exclude_mounts
-        self._root = Path(root)
+        self._include = tuple(include)
+        self._exclude = tuple(exclude)
+        self._exclude_mounts = tuple(exclude_mounts)
+        self._root = root
+        self._path = str(Path(root, "proc/diskstats"))
         self._before: dict[str, list[int]] = {}
         self.soft = SoftErrors("disk")
 
@@ -91,13 +92,13 @@ class Disk:
             yield from self._activity(time)
         mounted: tuple[Mount, ...] = ()
         with self.soft.noted():
-            mounted = mounts(str(self._root))
+            mounted = mounts(self._root)
         yield from capacity(time, mounted, self._exclude, self._exclude_mounts, self._root)
         self.soft.report(self._before or mounted)
 
     def _activity(self, time: int) -> Iterator[Message]:
         before, self._before = self._before, {}
-        for place, line in proc.lines(self._root / "proc/diskstats"):
+        for place, line in proc.lines(self._path):
             words = line.split()
             device = "".join(words[2:3])  # empty in a line that is too short
             if proc.matches(device, self._exclude) or not proc.matches(device, self._include):
@@ -131,12 +132,12 @@ def capacity(
     mounted: tuple[Mount, ...],
     exclude: Sequence[str],
     exclude_mounts: Sequence[str],
-    root: Path = Path("/"),
+    root: str = "/",
 ) -> Iterator[Message]:
     used = []
     for point in _mount_points(mounted, tuple(exclude), tuple(exclude_mounts)):
         try:
-            space = os.statvfs(root / point.lstrip("/"))
+            space = os.statvfs(os.path.join(root, point.lstrip("/")))  # noqa: PTH118 - a third
         except (OSError, ValueError):
             continue  # unmounted since, or not readable for us
         if space.f_blocks:

@@ -65,7 +65,8 @@ _DECODER = msgspec.json.Decoder(_Wire, dec_hook=_extended)
 
 def _may_exceed_64_bits(raw: bytes | bytearray) -> bool:
     """Return whether an integer may exceed 64 bits: msgspec accepts any length."""
-    return _TWENTY_DIGITS in raw.translate(_TO_ZEROES)
+    # Of a sample of 62 kB in 60 µs, a quarter of its decoding; `in raw.translate()` takes 160.
+    return bytearray(raw).translate(_TO_ZEROES).rfind(_TWENTY_DIGITS) >= 0
 
 
 class _Pairs(list[tuple[str, Any]]):

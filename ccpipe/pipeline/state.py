@@ -82,6 +82,10 @@ class StateTable(Generic[K, V]):
             self._changed.pop(key, None)  # move it behind earlier changes
             self._changed[key] = None
 
+    @property
+    def has_changes(self) -> bool:
+        return bool(self._changed)
+
     def changes(self) -> Iterator[tuple[bytes, bytes | None]]:
         """Yield changed keys in order, with their values; None for a removed key."""
         for key in self._changed:
@@ -211,14 +215,15 @@ class StateStore:
             if the disk fails or is full.
 
         """
-        if self._file is None:
+        changed = {name: table for name, table in self._tables.items() if table.has_changes}
+        if self._file is None or not changed:
             return
         import sqlite3
 
         try:
             self._file.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
             self._file.execute("BEGIN IMMEDIATE")
-            for name, table in self._tables.items():
+            for name, table in changed.items():
                 changes = [(name, *change) for change in table.changes()]
                 self._file.executemany(
                     "DELETE FROM state WHERE name = ? AND key = ?",
@@ -233,5 +238,5 @@ class StateStore:
             with contextlib.suppress(sqlite3.Error):
                 self._file.execute("ROLLBACK")
             raise UnavailableError(f"state_file: {self.path}: {error}") from None
-        for table in self._tables.values():
+        for table in changed.values():
             table.clear_changes()

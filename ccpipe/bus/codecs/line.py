@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate, compress, count, pairwise
+from itertools import accumulate, compress, count, groupby, pairwise
 from typing import Literal, NamedTuple
 
 from ccpipe.bus.codecs import Codec, Packing
@@ -178,8 +178,11 @@ def _rows_of_each(destinations: Sequence[_Destination]) -> dict[_Destination, Se
     if destinations and destinations.count(destinations[0]) == len(destinations):
         return {destinations[0]: range(len(destinations))}
     rows: dict[_Destination, list[int]] = {}
-    for row, destination in enumerate(destinations):
-        rows.setdefault(destination, []).append(row)
+    first = 0
+    for destination, together in groupby(destinations):  # a node's rows are neighbours
+        last = first + len(list(together))
+        rows.setdefault(destination, []).extend(range(first, last))
+        first = last
     return dict(rows)
 
 

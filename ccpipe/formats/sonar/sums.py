@@ -15,20 +15,27 @@ Source: Sonar JSON format output specification, *Rolled-up samples*; Sonar's ``s
 
 import hashlib
 from array import array
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain, pairwise, zip_longest
-from operator import attrgetter, le, sub
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from itertools import zip_longest
+from operator import sub
 from sys import intern
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from ccpipe.errors import DataError
 from ccpipe.formats.sonar.types.sample import (
     SampleAttributes,
     SampleJob,
     SampleProcess,
     SampleProcessGpu,
 )
+
+if TYPE_CHECKING:
+    Column: TypeAlias = array[int]
+else:
+    Column = array  # msgspec reads it, and it has no parameters before Python 3.12
 
 COUNTERS = 3
 """Counters of a process: ``cpu_time``, ``data_read``, ``data_written``."""
@@ -40,30 +47,40 @@ U = TypeVar("U", bound=Hashable)
 _ZOMBIE = " <defunct>"
 
 
-class ProcessSnapshot(NamedTuple):
-    """The processes of one sample, in order; compact, as it is kept for each job."""
+def column(numbers: Sequence[int]) -> Column:
+    """Return numbers in compact form; raises DataError if one exceeds 64 bits."""
+    try:
+        return array("Q", numbers)
+    except OverflowError:
+        raise DataError("a number of the sample exceeds 64 bits") from None
 
-    pids: tuple[int, ...] = ()
+
+class ProcessSnapshot(Struct, frozen=True, gc=False, array_like=True):
+    """The processes of a job in a sample, in order; compact, as it is kept for each job."""
+
+    pids: Column = column(())
     """0 for a rolled-up record, which is identified by parent and command."""
-    parents: tuple[int, ...] = ()
+    parents: Column = column(())
     commands: tuple[str, ...] = ()
-    counters: Sequence[int] = ()
-    """``COUNTERS`` values for each process."""
+    counters: tuple[Column, ...] = (column(()),) * COUNTERS
 
     @property
     def has_data(self) -> bool:
         """Whether any bytes read or written are known."""
-        return any(self.counters[1::COUNTERS]) or any(self.counters[2::COUNTERS])
+        return any(self.counters[1]) or any(self.counters[2])
+
+    def has_processes_of(self, other: "ProcessSnapshot") -> bool:
+        """Return whether the processes are the same, in the same order."""
+        return (
+            self.pids == other.pids
+            and self.parents == other.parents
+            and self.commands == other.commands
+        )
 
     @property
     def programs(self) -> list[str]:
         """The commands without the mark of a zombie."""
         return [command.removesuffix(_ZOMBIE) for command in self.commands]
-
-    @property
-    def counts(self) -> Iterator[Counts]:
-        """The counters of each process."""
-        return zip(*(self.counters[i::COUNTERS] for i in range(COUNTERS)), strict=True)
 
     def rolled(self) -> set[tuple[int, str]]:
         """Return parent and program of the rolled-up records."""
@@ -89,7 +106,7 @@ class Growth(NamedTuple):
     """Of processes in both samples."""
     new: Counts
     """Of processes that are new or run another program."""
-    new_average: float
+    new_average: float = 0.0
     """Sum of ``cpu_avg`` of the new processes."""
 
 
@@ -104,7 +121,7 @@ def rounded(percent: float) -> float:
 
 def processes_of(records: Sequence[SampleProcess]) -> int:
     """Return the number of processes in records; a negative ``rolledup`` counts as 0."""
-    return len(records) + sum([max(0, each.rolledup) for each in records])
+    return len(records) + sum([each.rolledup for each in records if each.rolledup > 0])
 
 
 def average(processes: Sequence[SampleProcess]) -> float:
@@ -122,90 +139,80 @@ def gpu_sums(processes: Sequence[SampleProcess]) -> GpuSums:
     return gpus
 
 
-class ProcessColumns:
-    """The processes of a sample, column by column and job after job.
+def levels(processes: Sequence[SampleProcess]) -> Levels:
+    """Return the levels of a job; a negative ``rolledup`` counts as 0."""
+    count = processes_of(processes)
+    return Levels(
+        1024 * sum([p.resident_memory for p in processes]),
+        1024 * sum([p.virtual_memory for p in processes]),
+        count,
+        count + sum([p.num_threads for p in processes]),
+    )
 
-    One pass over the processes of all jobs costs a fraction of one over each job.
+
+def snapshot(processes: Sequence[SampleProcess], before: ProcessSnapshot) -> ProcessSnapshot:
+    """Return what the next sample's growth is computed from; `before` is the previous one.
+
+    Raises DataError if a number exceeds 64 bits.
     """
-
-    def __init__(self, jobs: Sequence[SampleJob]) -> None:
-        self._jobs = jobs
-        self._processes = processes = list(chain.from_iterable([job.processes for job in jobs]))
-        ends = accumulate([len(job.processes) for job in jobs], initial=0)
-        self._bounds = list(pairwise(ends))
-        self._rolled = [p.rolledup for p in processes]
-        self.has_gpus = any(map(attrgetter("gpus"), processes))
-
-    def levels(self) -> Iterator[Levels]:
-        """Yield the levels of each job; a negative ``rolledup`` counts as 0."""
-        processes = self._processes
-        resident = [p.resident_memory for p in processes]
-        virtual = [p.virtual_memory for p in processes]
-        threads = [p.num_threads for p in processes]
-        more = [max(0, n) for n in self._rolled] if any(self._rolled) else self._rolled
-        for start, end in self._bounds:
-            count = end - start + sum(more[start:end])
-            yield Levels(
-                1024 * sum(resident[start:end]),
-                1024 * sum(virtual[start:end]),
-                count,
-                count + sum(threads[start:end]),
-            )
-
-    def growths(
-        self, before: Sequence[ProcessSnapshot]
-    ) -> Iterator[tuple[ProcessSnapshot, Growth]]:
-        """Yield what is needed of each job for its next sample, and its growth since `before`."""
-        processes = self._processes
-        pids: list[int] = [p.pid for p in processes]
-        if any(self._rolled):
-            pids = [0 if more else pid for more, pid in zip(self._rolled, pids, strict=True)]
-        parents = [p.ppid for p in processes]
-        commands = [p.cmd for p in processes]
-        counters = [n for p in processes for n in (p.cpu_time, p.data_read, p.data_written)]
-        for (start, end), last, job in zip(self._bounds, before, self._jobs, strict=True):
-            counts = counters[COUNTERS * start : COUNTERS * end]
-            same = tuple(pids[start:end]), tuple(parents[start:end]), tuple(commands[start:end])
-            if same == last[:3]:
-                now = ProcessSnapshot(*last[:3], _compact(counts))
-                gains = list(map(sub, counts, last.counters))
-                if min(gains, default=0) >= 0:  # the usual case, fast
-                    grown = sum(gains[::COUNTERS]), sum(gains[1::COUNTERS]), sum(gains[2::COUNTERS])
-                    yield now, Growth(grown, _NONE, 0.0)
-                    continue
-            else:
-                now = ProcessSnapshot(*same[:2], tuple(map(intern, same[2])), _compact(counts))
-            yield now, _growth(last, now, job.processes)
+    commands = tuple([p.cmd for p in processes])
+    is_same = commands == before.commands
+    return ProcessSnapshot(
+        column([0 if p.rolledup else p.pid for p in processes]),
+        column([p.ppid for p in processes]),
+        before.commands if is_same else tuple(map(intern, commands)),
+        (
+            column([p.cpu_time for p in processes]),
+            column([p.data_read for p in processes]),
+            column([p.data_written for p in processes]),
+        ),
+    )
 
 
-def _compact(counters: list[int]) -> Sequence[int]:
-    try:
-        return array("Q", counters)
-    except OverflowError:
-        return counters
-
-
-def _growth(
+def growth(
     before: ProcessSnapshot, now: ProcessSnapshot, processes: Sequence[SampleProcess]
 ) -> Growth:
     """Return the growth of the counters of a job's processes since the previous sample.
 
     `processes` belong to `now`.
     """
+    if now.has_processes_of(before):
+        gains = tuple(map(_gain, now.counters, before.counters))
+        if min(gains) >= 0:  # the usual case, fast
+            return Growth(gains, _NONE)
+    return _growth(before, now, processes)
+
+
+def _gain(now: Column, before: Column) -> int:
+    """Return the growth of all counters together; -1 if one has decreased."""
+    if now == before:
+        return 0
+    gains = list(map(sub, now, before))
+    return sum(gains) if min(gains) >= 0 else -1
+
+
+def _growth(
+    before: ProcessSnapshot, now: ProcessSnapshot, processes: Sequence[SampleProcess]
+) -> Growth:
+    """Return the growth if processes have ended or begun, or a counter has decreased."""
     rolled = before.rolled() | now.rolled()
     old, new = _Units(before, rolled), _Units(now, rolled)
-    started = {unit for unit, command in new.commands.items() if command != old.commands.get(unit)}
-    gained, lost = dict(new.counts), dict(old.counts)
-    for unit in old.counts.keys() & new.counts.keys():
-        then, present = old.counts[unit], new.counts[unit]
-        if all(map(le, then, present)):
-            gained[unit], lost[unit] = tuple(map(sub, present, then)), _NONE
-        elif isinstance(unit, int) and present[0] < then[0]:
+    started = {unit for unit, program in new.programs.items() if program != old.programs.get(unit)}
+    gained = dict(new.counts)
+    lost = {unit: counts for unit, counts in old.counts.items() if unit not in gained}
+    for unit in old.counts.keys() & gained.keys():
+        then, present = old.counts[unit], gained[unit]
+        gains = present[0] - then[0], present[1] - then[1], present[2] - then[2]
+        if min(gains) >= 0:
+            gained[unit] = gains
+        elif isinstance(unit, int) and gains[0] < 0:
             started.add(unit)  # the process ID was reused
+            lost[unit] = then
         else:
             gained[unit], lost[unit] = _difference(present, then), _difference(then, present)
-    for unit, counts in inherited(lost, old.ancestors(), new.counts).items():
-        gained[unit] = _difference(gained[unit], counts)
+    if lost:
+        for unit, counts in inherited(lost, old.ancestors(), new.counts).items():
+            gained[unit] = _difference(gained[unit], counts)
     average_of_started = average(
         [p for unit, p in zip(new.of_rows, processes, strict=True) if unit in started]
     )
@@ -247,6 +254,7 @@ class _Units:
     """The processes of one sample, by a key that identifies them in the other sample."""
 
     def __init__(self, sample: ProcessSnapshot, rolled: Container[tuple[int, str]]) -> None:
+        self._sample = sample
         programs, units = sample.programs, list[_Unit](sample.pids)
         if rolled:
             pairs = zip(sample.parents, programs, strict=True)
@@ -254,18 +262,20 @@ class _Units:
                 pair if pair in rolled else pid for pid, pair in zip(units, pairs, strict=True)
             ]
         self.of_rows = units
-        self.commands = dict(zip(units, programs, strict=True))
-        self._parents = dict(zip(units, sample.parents, strict=True))
-        self._of_pids = {pid: unit for pid, unit in zip(sample.pids, units, strict=True) if pid}
-        self.counts: dict[_Unit, Counts] = {}
-        for unit, counts in zip(units, sample.counts, strict=True):
-            known = self.counts.get(unit)
-            self.counts[unit] = counts if known is None else _total((known, counts))
+        self.programs = dict(zip(units, programs, strict=True))
+        counts = list(zip(*sample.counters, strict=True))
+        self.counts: dict[_Unit, Counts] = dict(zip(units, counts, strict=True))
+        if len(self.counts) < len(units):  # several records of one unit
+            self.counts.clear()
+            for unit, more in zip(units, counts, strict=True):
+                self.counts[unit] = _total((more, self.counts.get(unit, ())))
 
     def ancestors(self) -> dict[_Unit, _Unit]:
         """Return the parents of processes, if they belong to the same job."""
-        known = self._of_pids
-        return {unit: known[pid] for unit, pid in self._parents.items() if pid in known}
+        pids, parents = self._sample.pids, self._sample.parents
+        known = {pid: unit for pid, unit in zip(pids, self.of_rows, strict=True) if pid}
+        parents_of = zip(self.of_rows, parents, strict=True)
+        return {unit: known[pid] for unit, pid in parents_of if pid in known}
 
 
 _NONE = (0,) * COUNTERS

@@ -1,6 +1,7 @@
 """Sonar's envelopes to ClusterCockpit's messages; the mapping is in docs/sonar/metrics.md."""
 
 import time
+from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -39,8 +40,8 @@ SECOND = 10**9
 Shared = Literal["none", "single_user", "multi_user"]
 NodeKey = tuple[str, str]
 """Cluster and node."""
-_PACKER = msgspec.msgpack.Encoder(enc_hook=list)
-"""Writes arrays as lists."""
+_PACKER = msgspec.msgpack.Encoder(enc_hook=array.tobytes)
+_UNPACKER = msgspec.msgpack.Decoder(NodeCounters, dec_hook=lambda _, packed: array("Q", packed))
 
 
 class SonarToCc(HoldingTranslator[Envelopes, Lines]):
@@ -115,7 +116,12 @@ class SonarToCc(HoldingTranslator[Envelopes, Lines]):
         self._jobs = Lifecycle(self._state, delay=round(stop_delay * SECOND))
         self._outbox = Outbox(self._state)
         self._stored = self._state.table(
-            "node", tuple[str, str], NodeCounters, maximum=MAX_NODES, encode=_PACKER.encode
+            "node",
+            tuple[str, str],
+            NodeCounters,
+            maximum=MAX_NODES,
+            encode=_PACKER.encode,
+            decode=_UNPACKER.decode,
         )
         self._unstored: deque[tuple[int, NodeKey, NodeCounters]] = deque()
         """Counters by the feed that delivered them, until that is committed."""
@@ -231,10 +237,12 @@ class SonarToCc(HoldingTranslator[Envelopes, Lines]):
             node = NodeSamples(*key, columns, before)
         self._nodes[key] = node
         newest = self.clock() + self._max_future
-        node.add(sample, time, columns, newest=newest, batch_only=not self.all_jobs)
+        try:
+            node.add(sample, time, columns, newest=newest, batch_only=not self.all_jobs)
+        finally:
+            self._live += node.series
         if self._state.is_persistent and node.counters is not before:
             self._unstored.append((self._outbox.feed + 1, key, node.counters))
-        self._live += node.series
         if len(self._nodes) > MAX_NODES:
             _, gone = self._nodes.popitem(last=False)
             self._live -= gone.series

@@ -33,6 +33,8 @@ _gpu_ints = attrgetter(*(row.field for row in _GPU_INTS))
 (_GPU_MEMORY,) = (row for row in metrics.GPU if row.kind is float)
 (_JOB_GPU_MEMORY,) = (row for row in metrics.JOB_GPU if row.field == "gpu_memory")
 
+_gpus = attrgetter("gpus")
+
 JobKey = tuple[int, int, str]
 """Job, epoch and user."""
 
@@ -64,7 +66,7 @@ class NodeCounters(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     system_time: int = 0
     """Time of the last sample with `cpus` and `disks`."""
     booted: int | None = None
-    cpus: tuple[int, ...] = ()
+    cpus: sums.Column = sums.column(())
     disks: dict[str, tuple[int, ...]] = {}
     jobs: dict[JobKey, sums.ProcessSnapshot] = {}
 
@@ -132,10 +134,11 @@ class NodeSamples:
             idle = {gpu.uuid for gpu in system.gpus if not (gpu.ce_util or gpu.failing)}
             is_counted = bool(last.system_time) and not late
             of_system = (time - last.system_time) / SECOND if is_counted else 0.0
+            cpus = sums.column(system.cpus)
             used = self._add_system(system, booted, last.cpus, of_system, columns)
             self._add_disks(system.disks, last.disks, of_system, columns)
             capacity = _capacity(len(system.cpus), used if of_system == seconds else None, seconds)
-            now |= {"system_time": time, "booted": booted or last.booted, "cpus": system.cpus}
+            now |= {"system_time": time, "booted": booted or last.booted, "cpus": cpus}
             now["disks"] = {disk.name: disk.stats for disk in system.disks}
         jobs = [job for job in _merged(sample.jobs) if not (batch_only and job.epoch)]
         now["jobs"] = self._add_jobs(
@@ -255,36 +258,33 @@ class NodeSamples:
         that is `late` has only levels. A job's use of a GPU is also 0 if unknown: only on the
         `idle` GPUs 0 is a value.
         """
-        known, codes, now = self._jobs, {}, {}
+        known, codes, snapshots = self._jobs, {}, {}
         int_codes, ints = columns.ints.codes, columns.ints.values
         float_codes, floats = columns.floats.codes, columns.floats.values
-        processes = sums.ProcessColumns(jobs)
-        keys = [(job.job, job.epoch, job.user) for job in jobs]
-        last = [before.get(key, _NOTHING) for key in keys]
-        for key, job, levels, (seen, growth) in zip(
-            keys, jobs, processes.levels(), processes.growths(last), strict=True
-        ):
+        for job in jobs:
+            key = job.job, job.epoch, job.user
+            processes, last = job.processes, before.get(key, _NOTHING)
+            now = snapshots[key] = sums.snapshot(processes, last)
             of_job = codes[key] = known.get(key) or self._codes_of_job(key, columns)
             int_codes += of_job.ints
-            ints += levels
+            ints += sums.levels(processes)
             if seconds:
+                growth = sums.growth(last, now, processes)
                 float_codes += of_job.used
                 floats.append(capacity.used(growth, seconds))
-                if seen.has_data:  # else Sonar was not permitted to read it
+                if now.has_data:  # else Sonar was not permitted to read it
                     float_codes += of_job.data
                     (_, read, written), (_, new_read, new_written) = growth.lasting, growth.new
                     floats.append(1024 * (read + new_read) / seconds)
                     floats.append(1024 * (written + new_written) / seconds)
             elif not late:
                 float_codes += of_job.used
-                floats.append(min(sums.average(job.processes), capacity.maximum))
-            if processes.has_gpus:
+                floats.append(min(sums.average(processes), capacity.maximum))
+            if any(map(_gpus, processes)):
                 _add_job_gpus(job, of_job, columns, idle)
-            if not late:
-                now[key] = seen
         if not late:
             self._jobs = codes
-        return now
+        return snapshots
 
     def _codes_of_job(self, key: JobKey, columns: LinesBuilder) -> _JobCodes:
         job, epoch, user = key

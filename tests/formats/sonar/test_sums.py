@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from ccpipe.errors import DataError
 from ccpipe.formats.sonar import SampleAttributes, SampleJob, SampleProcess, SampleProcessGpu, sums
 from ccpipe.formats.sonar.sums import Growth, inherited, roll_up, shares, synthetic_pid
 
@@ -29,20 +30,21 @@ def growth(before: tuple[SampleProcess, ...], now: tuple[SampleProcess, ...]) ->
 def grown(
     before: sums.ProcessSnapshot, now: tuple[SampleProcess, ...]
 ) -> tuple[sums.ProcessSnapshot, Growth]:
-    [found] = sums.ProcessColumns([SampleJob(7, "ann", 0, now)]).growths([before])
-    return found
+    seen = sums.snapshot(now, before)
+    return seen, sums.growth(before, seen, now)
 
 
 def test_levels_count_rolled_up_processes() -> None:
     """Memory is in bytes; each process has a main thread that ``num_threads`` does not count."""
     one = SampleProcess(resident_memory=3, virtual_memory=5, num_threads=2, pid=1)
-    two = SampleJob(7, processes=(one, replace(one, pid=2, rolledup=4)))
-    negative = SampleJob(8, processes=(replace(one, rolledup=-3),))
-    assert list(sums.ProcessColumns([two, SampleJob(9), negative]).levels()) == [
-        (6 * 1024, 10 * 1024, 6, 10),
-        (0, 0, 0, 0),
-        (3 * 1024, 5 * 1024, 1, 3),
-    ]
+    assert sums.levels((one, replace(one, pid=2, rolledup=4))) == (6 * 1024, 10 * 1024, 6, 10)
+    assert sums.levels(()) == (0, 0, 0, 0)
+    assert sums.levels((replace(one, rolledup=-3),)) == (3 * 1024, 5 * 1024, 1, 3)
+
+
+def test_snapshot_rejects_number_beyond_64_bits() -> None:
+    with pytest.raises(DataError, match="exceeds 64 bits"):
+        sums.snapshot((process(1, 2**64),), sums.ProcessSnapshot())
 
 
 def test_growth_finds_processes_in_any_order() -> None:

@@ -339,6 +339,17 @@ def test_rates_are_finite_and_positive_for_any_counters(samples: list[list[int]]
         assert all(isinstance(value, float) and value >= 0 for value in used)
 
 
+def test_sample_with_number_beyond_64_bits_is_rejected() -> None:
+    """No decoder returns one; the next sample continues from the one before."""
+    translator = SonarToCc(envelopes=False)
+    for second, cpus in ((0, 100), (60, 2**64), (120, 160)):
+        lines = translator.feed(Envelopes([sample(second, cpus=(cpus,))]))
+        assert [bad.reason for bad in lines.rejected] == (
+            ["a number of the sample exceeds 64 bits"] if second == 60 else []
+        )
+    assert values(lines)["cpu_used"] == 50
+
+
 def test_ended_jobs_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their series are forgotten, counters of the node stay, and no value goes astray."""
     monkeypatch.setattr(sonar_to_cc, "SPARE_SERIES", 20)

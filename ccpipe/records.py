@@ -412,6 +412,8 @@ class RecordList(list[T]):
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> Self:
         """Concatenate records in order."""
+        if len(parts) == 1:
+            return parts[0]
         return cls(
             (record for part in parts for record in part),
             rejected=[bad for part in parts for bad in part.rejected],

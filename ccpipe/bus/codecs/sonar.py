@@ -1,6 +1,8 @@
 """Sonar's envelopes as the payload of messages."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import cast, get_args
 
 from ccpipe.bus.codecs import Codec, Packing
@@ -12,6 +14,9 @@ from ccpipe.formats.sonar import decode as decode_envelopes
 from ccpipe.formats.sonar import encode as encode_envelope
 from ccpipe.formats.sonar.envelopes import Envelopes
 from ccpipe.records import Provenance
+
+JOINED_BYTES = 2**15
+"""Size of payloads at which a batch ends: its envelopes are read while in the processor's cache."""
 
 
 class SonarCodec(Codec[Envelopes]):
@@ -38,10 +43,19 @@ class SonarCodec(Codec[Envelopes]):
         self.strict = strict
 
     def decode(self, messages: Sequence[Received]) -> Iterator[tuple[Envelopes, int]]:
-        for message in messages:
-            envelopes = decode_envelopes(message.payload, strict=self.strict, profile=self.reads)
-            envelopes.provenance = Provenance.of_message(message.subject, len(envelopes))
-            yield envelopes, 1
+        """Decode messages; neighbours of one subject, the origin of dead letters, are joined."""
+        for subject, neighbours in groupby(messages, attrgetter("subject")):
+            parts, size = list[Envelopes](), 0
+            for message in neighbours:
+                part = decode_envelopes(message.payload, strict=self.strict, profile=self.reads)
+                part.provenance = Provenance.of_message(subject, len(part))
+                parts.append(part)
+                size += part.size
+                if size >= JOINED_BYTES:
+                    yield Envelopes.concat(parts), len(parts)
+                    parts, size = [], 0
+            if parts:
+                yield Envelopes.concat(parts), len(parts)
 
     def encode(
         self, records: Iterable[Envelope], subjects: Subjects, packing: Packing

@@ -89,7 +89,7 @@ class Permissions:
     """The permission errors of one connection."""
 
     def __init__(self) -> None:
-        self._watching: dict[str, list[Callable[[str], None]]] = {}
+        self._watching: list[tuple[Collection[str], Callable[[str], None]]] = []
         self._probed: set[str] = set()  # patterns of subjects whose refusal is an expected answer
         self._inbox = ""  # subjects that we may not subscribe to
         self._subscribing: Callable[[str], None] | None = None
@@ -100,14 +100,9 @@ class Permissions:
             return True
         what, subject = found[1].lower(), found[2]
         if what == "publish":
-            watching = [
-                refuse
-                for pattern, those in self._watching.items()
-                if matches(pattern, subject)
-                for refuse in those
-            ]
-            for refuse in watching:
-                refuse(subject)
+            for patterns, refuse in self._watching.copy():
+                if any(matches(pattern, subject) for pattern in patterns):
+                    refuse(subject)
             return not any(matches(pattern, subject) for pattern in self._probed)
         if subject.startswith(f"{inbox_prefix}."):
             self._inbox = subject
@@ -182,13 +177,9 @@ class Permissions:
 
         `subjects` may have wildcards.
         """
-        for subject in subjects:
-            self._watching.setdefault(subject, []).append(refuse)
+        watching = subjects, refuse
+        self._watching.append(watching)
         try:
             yield
         finally:
-            for subject in subjects:
-                others = self._watching[subject]
-                others.remove(refuse)
-                if not others:
-                    del self._watching[subject]
+            self._watching.remove(watching)

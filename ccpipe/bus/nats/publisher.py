@@ -47,10 +47,12 @@ class Outgoing(NamedTuple):
         Raises EncodeError if the subject or a header contains a line end, and RejectedError if it
         is larger than `limit`, the server's ``max_payload``.
         """
-        for name, value in self.headers.items():
-            _check_header(name, value)
-        headers = {**self.headers, MESSAGE_ID: self.id} if reply else self.headers
-        header = write_header(headers) if headers else b""
+        headers = {MESSAGE_ID: self.id} if reply else {}
+        if self.headers:
+            for name, value in self.headers.items():
+                _check_header(name, value)
+            headers = {**self.headers, **headers}
+        header = write_header(headers)
         size = len(header) + len(self.payload)
         if size > limit:
             raise RejectedError(f"a message of {size} bytes: the server's max_payload is {limit}")
@@ -123,6 +125,12 @@ async def store(bus: Connection, messages: Sequence[Outgoing], stored: set[str])
         raise _no_answer(messages[0].subject)
     await bus.acknowledgements.open()
     await _store_batches(bus, [each for each in messages if each.id not in stored], stored)
+    if missing := [each for each in messages if each.id not in stored]:
+        await _store_each(bus, missing, stored)
+
+
+async def _store_each(bus: Connection, messages: Sequence[Outgoing], stored: set[str]) -> None:
+    """Store messages, each after the previous one on its subject; raises as `store`."""
     window = _Window(bus, messages, stored)
     with bus.permissions.watching({message.subject for message in messages}, window.refuse):
         await window.run()
@@ -233,8 +241,7 @@ class _Window(Waiting):
         self._stored = stored
         lanes: dict[str, deque[Outgoing]] = defaultdict(deque)
         for message in messages:
-            if message.id not in stored:
-                lanes[message.subject].append(message)
+            lanes[message.subject].append(message)
         self._ready = deque(lanes.values())  # subjects with nothing in flight
         self._in_flight: dict[str, _Sent] = {}  # by reply subject, the oldest first
         self._loop = asyncio.get_running_loop()

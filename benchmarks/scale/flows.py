@@ -8,7 +8,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from pathlib import Path
@@ -33,7 +33,7 @@ from benchmarks.scale.results import Latency, Outage, Role, Run, Stages, quantil
 from ccpipe.bus.nats.connection import Connection
 from ccpipe.bus.nats.protocol.frames import Deliveries
 from ccpipe.bus.nats.streams.claims import Claims
-from ccpipe.bus.nats.streams.jetstream import consumers_of, stream_of
+from ccpipe.bus.nats.streams.jetstream import StreamState, consumers_of, stream_of
 from ccpipe.bus.nats.streams.stream import stream_name
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Site, load
@@ -62,24 +62,28 @@ class Acks:
                 self.times.setdefault(number, now)
                 self.stored[number] = stored
 
-    def latency(self, report: Report, expected: int) -> Latency:
+    def latency(self, published: Mapping[int, int], expected: int) -> Latency:
         """Join them with the times of publication, without events, which are not acknowledged.
 
         Raises SystemExit if fewer messages than `expected` were acknowledged.
         """
-        published = zip(report.sequences, report.published, strict=True)
         waits = sorted(
-            (self.times[number] - sent) / 1e9 for number, sent in published if number in self.times
+            (at - published[number]) / 1e9
+            for number, at in self.times.items()
+            if number in published
         )
         if len(waits) < expected:
             raise SystemExit(f"{len(waits)} of {expected} messages were acknowledged")
         return Latency(len(waits), quantile(waits, 0.5), quantile(waits, 0.99), waits[-1])
 
     def stages(
-        self, report: Report, writes: int, seconds: float, machine: tuple[float, float]
+        self,
+        published: Mapping[int, int],
+        writes: int,
+        seconds: float,
+        machine: tuple[float, float],
     ) -> Stages:
         """Divide the latency into its stages; the sink took `seconds` for `writes`."""
-        published = dict(zip(report.sequences, report.published, strict=True))
         write = seconds / writes
         broker = sorted((self.stored[each] - published[each]) / 1e9 for each in self.times)
         bridge = sorted(
@@ -214,9 +218,16 @@ class Flow:
 
     async def stream_bytes(self) -> int:
         """Return what the stream takes on disk."""
-        name = stream_name(Subjects.of(self._site))
-        stream = await stream_of(self.bus.jetstream(), name)
-        return stream.state.bytes if stream else 0
+        return (await self._state()).bytes
+
+    async def last(self) -> int:
+        """Return the number of the last message in the stream."""
+        return (await self._state()).last_seq
+
+    async def _state(self) -> StreamState:
+        stream = await stream_of(self.bus.jetstream(), stream_name(Subjects.of(self._site)))
+        assert stream is not None
+        return stream.state
 
     def disk_bytes(self) -> int:
         """Return what the brokers' files take."""
@@ -354,7 +365,7 @@ async def steady(flow: Flow, load: Load) -> None:
     if load.speed == "1":
         await flow.watch_acks()
     flow.start()
-    before, disk = await flow.stream_bytes(), flow.disk_bytes()
+    before, disk, last = await flow.stream_bytes(), flow.disk_bytes(), await flow.last()
     if load.speed == "1":
         speed, writes = processor_speed(), await flow.writes()
     report = await flow.publish(load, 2)
@@ -364,10 +375,11 @@ async def steady(flow: Flow, load: Load) -> None:
     run.bytes = await flow.stream_bytes() - before
     run.disk = flow.disk_bytes() - disk
     if load.speed == "1":
-        run.latency = flow.acks.latency(report, load.nodes * load.samples)
+        published = report.by_number(last, await flow.last())
+        run.latency = flow.acks.latency(published, load.nodes * load.samples)
         (count, seconds), again = await flow.writes(), processor_speed()
         machine = (speed[0] + again[0]) / 2, (speed[1] + again[1]) / 2
-        run.stages = flow.acks.stages(report, count - writes[0], seconds - writes[1], machine)
+        run.stages = flow.acks.stages(published, count - writes[0], seconds - writes[1], machine)
     if flow.store:
         await flow.count(first.metric_lines(known) + load.metric_lines(report))
 

@@ -208,13 +208,22 @@ class Report(msgspec.Struct):
     seconds: float
     cpu_seconds: float
     peak_bytes: int
-    sequences: list[int]
     published: list[int]
 
     @property
     def first(self) -> float:
         """When the first message was published, in seconds since the epoch."""
         return min(self.published) / 1e9
+
+    def by_number(self, before: int, last: int) -> dict[int, int]:
+        """Return when each message was published, by its number in the stream.
+
+        `before` and `last` are the numbers of the stream's last message before and after. Raises
+        SystemExit if others have published meanwhile: messages are stored in their order.
+        """
+        if last - before != len(self.published):
+            raise SystemExit(f"{last - before} messages instead of {len(self.published)} stored")
+        return dict(enumerate(self.published, before + 1))
 
 
 class Load(NamedTuple):

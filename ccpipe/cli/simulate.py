@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import sys
 import time
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
@@ -18,14 +19,12 @@ from ccpipe.errors import CreateError, UsageError
 from ccpipe.pipeline import wait_for_event
 from ccpipe.process.signals import stop_signals
 from ccpipe.simulate import Payload, SimulatedCluster, SimulationOptions
-from ccpipe.simulate.publisher import PayloadPublisher, Times
+from ccpipe.simulate.publisher import PayloadPublisher
 from ccpipe.simulate.series import NodeParts
 from ccpipe.telemetry import Telemetry
 from ccpipe.terminal import Progress, note, plural
 
 SECOND = 10**9
-SLICE = 64
-"""Payloads after which other tasks get a turn."""
 
 
 async def simulate(
@@ -166,7 +165,7 @@ async def _publish(
     bus = Connection(site.bus, name="simulate", telemetry=Telemetry(), forever=False)
     progress, behind = Progress(), 0.0
     run = f"{seed}-{cluster.shape.nodes}-{cluster.time // SECOND}"
-    times = Times() if report else None
+    times = array("q") if report else None
     publisher = PayloadPublisher(bus, site, cluster.subjects, run=run, times=times)
     began, spent = time.monotonic(), time.process_time()
     async with stop_signals(None) as stop, bus, publisher:
@@ -174,13 +173,9 @@ async def _publish(
             behind = max(behind, await clock.wait(stop))
             if stop.is_set():
                 break
-            for count, payload in enumerate(cluster.sample()):
-                await publisher.publish(payload)
-                if count % SLICE == 0:
-                    await asyncio.sleep(0)
+            await publisher.publish(cluster.sample())
             progress.show(f"{plural(publisher.lines, 'line')} published")
-        for payload in cluster.end():
-            await publisher.publish(payload)
+        await publisher.publish(cluster.end())
     progress.clear()
     taken = time.monotonic() - began
     if report:
@@ -201,8 +196,7 @@ def _write_report(path: Path, publisher: PayloadPublisher, seconds: float, cpu: 
         "seconds": seconds,
         "cpu_seconds": cpu,
         "peak_bytes": _peak(),
-        "sequences": publisher.times.sequences.tolist(),
-        "published": publisher.times.published.tolist(),
+        "published": publisher.times.tolist(),
     }
     try:
         path.write_bytes(msgspec.json.encode(summary))

@@ -1,7 +1,9 @@
 """The messages of a simulated cluster, sample by sample, and Sonar's samples of its nodes."""
 
 import random
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from operator import getitem
 from typing import NamedTuple
 
 import ccpipe
@@ -28,6 +30,7 @@ from ccpipe.simulate.jobs import SECOND, JobChange, Scheduler
 from ccpipe.simulate.kinds import IDLE, NODE_MEMORY, JobKind
 from ccpipe.simulate.series import (
     MASK,
+    RING,
     NodeParts,
     Rings,
     SimulatedSeries,
@@ -72,39 +75,52 @@ class Payload(NamedTuple):
 
 
 class NodeLines:
-    """The lines of the nodes that have the same parts."""
+    """The lines of the nodes that have the same series."""
 
-    def __init__(self, parts: NodeParts, limit: int, cluster: str, rings: Rings) -> None:
-        """Take the number of series, and the rings with their values."""
-        chosen = node_series(parts, limit)
-        chosen.sort(key=lambda each: each.is_of_job)  # last, as nodes without a job lack them
-        self._series = [(each, scale_of(each, parts)) for each in chosen]
-        self._idle = sum(not each.is_of_job for each in chosen)
-        self._prefixes = [_prefix(each, cluster) for each in chosen]
-        self._shifts = [_shift(each) for each in chosen]
+    def __init__(
+        self, series: Sequence[SimulatedSeries], parts: NodeParts, cluster: str, rings: Rings
+    ) -> None:
+        """Take the series, the parts of the nodes, and the rings with their values."""
+        self.count = len(series)
+        self._series = [(each.metric, scale_of(each, parts), _shift(each)) for each in series]
+        self._prefixes = [_prefix(each, cluster) for each in series]
         self._rings = rings
-        self._values: dict[str, list[list[bytes]]] = {}  # by kind of job
+        self._values: dict[str, tuple[list[Sequence[bytes]], array[int]]] = {}
+        """By kind of job: the levels of each series, and its level at each place of the ring.
 
-    def encode(self, name: str, kind: JobKind, at: int, stamp: bytes) -> tuple[bytes, int]:
-        """Return a node's lines at a place of its rings, and their number.
-
-        The id of the job on it is a placeholder.
+        A node's sample is one row of these.
         """
-        rings = zip(self._rings_of(kind), self._shifts, strict=False)
-        values = [ring[(at + shift) & MASK] for ring, shift in rings]
-        parts = [stamp] * (3 * len(values))
-        parts[0::3] = self._prefixes[: len(values)]
-        parts[1::3] = values
-        return b"".join(parts).replace(_HOST, name.encode()), len(values)
+        self._stamp = b""
+        self._pieces: list[bytes] = []
 
-    def _rings_of(self, kind: JobKind) -> list[list[bytes]]:
-        """Return the values of a node's series; an idle node has none of a job."""
-        found = self._values.get(kind.name)
-        if found is None:
-            series = self._series[: self._idle] if kind is IDLE else self._series
-            found = [self._rings.ring(each.metric, kind, scale) for each, scale in series]
-            self._values[kind.name] = found
-        return found
+    def encode(self, kind: JobKind, at: int, stamp: bytes) -> bytes:
+        """Return a node's lines at a place of its rings.
+
+        The name of the node and the id of the job on it are placeholders.
+        """
+        if stamp != self._stamp:
+            self._begin(stamp)
+        levels, rows = self._values.get(kind.name) or self._values_of(kind)
+        begin = (at & MASK) * self.count
+        pieces = self._pieces.copy()
+        pieces[1::2] = map(getitem, levels, rows[begin : begin + self.count])
+        return b"".join(pieces)
+
+    def _begin(self, stamp: bytes) -> None:
+        """Make the pieces of a sample, with room for the values between them."""
+        self._stamp = stamp
+        self._pieces = [b""] * (2 * self.count + 1)
+        self._pieces[0::2] = [*self._prefixes, b""]
+        self._pieces[2::2] = [stamp + piece for piece in self._pieces[2::2]]
+
+    def _values_of(self, kind: JobKind) -> "tuple[list[Sequence[bytes]], array[int]]":
+        levels, rows = [], array("H", bytes(2 * RING * self.count))
+        for column, (metric, scale, shift) in enumerate(self._series):
+            ring = self._rings.ring(metric, kind, scale)
+            levels.append(ring.levels)
+            rows[column :: self.count] = ring.course[shift:] + ring.course[:shift]
+        self._values[kind.name] = levels, rows
+        return levels, rows
 
 
 class SimulatedCluster:
@@ -132,10 +148,11 @@ class SimulatedCluster:
         self._places = [self._draw.randrange(MASK) for _ in self.nodes]
         rings = Rings(seed)
         plain, with_gpus = (
-            NodeLines(each, shape.metrics, subjects.cluster, rings)
-            for each in (parts._replace(accelerator=0), parts)
+            self._node_lines(each, rings) for each in (parts._replace(accelerator=0), parts)
         )
         self._lines = [plain] * (shape.nodes - gpu_nodes) + [with_gpus] * gpu_nodes
+        """Those of each node without and with a job."""
+        self._subjects = [self._subject("metrics", name) for name in self.nodes]
         self._samples = 0
         self._late: dict[int, list[Payload]] = {}
         """Delayed payloads, by the sample with which they are sent."""
@@ -154,10 +171,7 @@ class SimulatedCluster:
         if number == 0 or now % STATES_INTERVAL < self.shape.interval:
             yield from self._node_states(now)
         yield from self._late.pop(number, ())
-        stamp = b" %d\n" % (now // SECOND)
-        for index in range(len(self.nodes)):
-            if not self.jobs.is_away[index]:
-                yield from self._with_faults(self._metrics(index, number, stamp), number)
+        yield from self._with_faults(self._metrics(number, b" %d\n" % (now // SECOND)), number)
         if self.shape.sonar_interval and now % self.shape.sonar_interval == 0:
             yield from self._sonar(now)
 
@@ -175,14 +189,28 @@ class SimulatedCluster:
         queue = self._queue.update(self.jobs.queue(), now, state_of=self.jobs.state_of)
         yield from map(self._event, queue)
 
-    def _metrics(self, index: int, number: int, stamp: bytes) -> Payload:
-        kind, job = self.jobs.kind_of[index], self.jobs.job_of[index]
-        name, lines = self.nodes[index], self._lines[index]
-        at = self._places[index] + number
-        body, count = lines.encode(name, IDLE if kind is None else kind, at, stamp)
-        if job is not None:
-            body = body.replace(_JOB, b"%d" % job.id)
-        return Payload(self._subject("metrics", name), body, count)
+    def _node_lines(self, parts: NodeParts, rings: Rings) -> tuple[NodeLines, NodeLines]:
+        """Return the lines of nodes without and with a job."""
+        series = node_series(parts, self.shape.metrics)
+        idle = [each for each in series if not each.is_of_job]
+        cluster = self.subjects.cluster
+        return NodeLines(idle, parts, cluster, rings), NodeLines(series, parts, cluster, rings)
+
+    def _metrics(self, number: int, stamp: bytes) -> Iterator[Payload]:
+        jobs = self.jobs
+        nodes = zip(
+            self.nodes, self._subjects, self._places, self._lines, jobs.kind_of, jobs.job_of,
+            jobs.is_away, strict=True,
+        )  # fmt: skip
+        for name, subject, place, (idle, busy), kind, job, is_away in nodes:
+            if is_away:
+                continue
+            lines = idle if job is None else busy
+            body = lines.encode(kind or IDLE, place + number, stamp)
+            body = body.replace(_HOST, name.encode())
+            if job is not None:
+                body = body.replace(_JOB, b"%d" % job.id)
+            yield Payload(subject, body, lines.count)
 
     def _subject(self, kind: str, node: str, name: str = "") -> str:
         template = self.subjects.templates[kind]
@@ -192,23 +220,25 @@ class SimulatedCluster:
             cluster=escape(self.subjects.cluster), hostname=escape(node), name=name, method=""
         )
 
-    def _with_faults(self, payload: Payload, number: int) -> Iterator[Payload]:
-        """Yield a payload as it arrives: in time, late, duplicated, or with a malformed line."""
+    def _with_faults(self, payloads: Iterable[Payload], number: int) -> Iterator[Payload]:
+        """Yield payloads as they arrive: in time, late, duplicated, or with a malformed line."""
         shape = self.shape
         if not (shape.late or shape.broken or shape.repeated):
-            yield payload
+            yield from payloads
             return
-        fate = self._draw.random()
-        if fate < shape.broken:
-            line = self._draw.choice(_BROKEN)
-            payload = payload._replace(body=payload.body + line, broken=1)
-        elif fate < shape.broken + shape.late:
-            due = number + self._draw.randint(1, LATE_SAMPLES)
-            self._late.setdefault(due, []).append(payload)
-            return
-        yield payload
-        if fate > 1 - shape.repeated:
-            yield payload
+        for payload in payloads:
+            fate = self._draw.random()
+            if fate < shape.broken:
+                line = self._draw.choice(_BROKEN)
+                yield payload._replace(body=payload.body + line, broken=1)
+            elif fate < shape.broken + shape.late:
+                due = number + self._draw.randint(1, LATE_SAMPLES)
+                self._late.setdefault(due, []).append(payload)
+                continue
+            else:
+                yield payload
+            if fate > 1 - shape.repeated:
+                yield payload
 
     def _event(self, one: Message) -> Payload:
         return Payload(self.subjects.of_message(one), encode([one]), 1)

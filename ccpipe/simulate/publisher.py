@@ -1,45 +1,26 @@
-"""Publishes the payloads of a simulated cluster, many at once."""
+"""Publishes the payloads of a simulated cluster, in batches as the publisher of a node does."""
 
 import asyncio
 import time
 from array import array
+from collections.abc import Iterable
 from typing import Self
 
-import msgspec
-
 from ccpipe.bus.nats.connection import Connection
-from ccpipe.bus.nats.protocol.frames import Delivery
-from ccpipe.bus.nats.publisher import MESSAGE_ID
-from ccpipe.bus.nats.streams.stream import ensure_stream
-from ccpipe.bus.subjects import KEPT, Subjects
+from ccpipe.bus.nats.publisher import BATCH, BATCH_BYTES, Outgoing, Publisher
+from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
-from ccpipe.errors import CcpipeError, UnavailableError
+from ccpipe.errors import UnavailableError
+from ccpipe.process.background import end_tasks
 from ccpipe.simulate.cluster import Payload
 
-WINDOW = 1024  # maximum number of unacknowledged messages
-ACK_SECONDS = 30.0  # time without any acknowledgement after which publishing fails
-
-
-class _Ack(msgspec.Struct):
-    seq: int = 0
-    error: dict[str, object] | None = None
-
-
-class Times:
-    """Publication time of each message, by its sequence in the stream."""
-
-    def __init__(self) -> None:
-        self.sequences = array("q")  # sequences, in the order of acknowledgement
-        self.published = array("q")
-        """When each was handed to the connection, in nanoseconds since the epoch."""
+STORE_SECONDS = 30.0
+"""How long a batch that was not stored is sent again before publishing fails."""
+RETRY_SECONDS = 1.0
 
 
 class PayloadPublisher:
-    """Publishes payloads in order; with JetStream each is acknowledged by the broker.
-
-    Unlike a client's own publish it keeps no future for each message: acknowledgements are matched
-    by the number in their subject.
-    """
+    """Publishes payloads in order; a batch is stored while the next one is made."""
 
     def __init__(
         self,
@@ -48,80 +29,64 @@ class PayloadPublisher:
         subjects: Subjects,
         *,
         run: str,
-        times: Times | None = None,
+        times: "array[int] | None" = None,
     ) -> None:
         """Publish over an open connection; `run` makes message ids unique.
 
-        `times` records when each message was published, if JetStream acknowledges it.
+        `times` gets the time at which each message could be sent, in nanoseconds since the epoch.
         """
         self.bus = bus
-        self.site = site
-        self.subjects = subjects
         self.run = run
         self.messages = self.lines = self.broken = 0
         self.times = times
-        self._waiting: dict[int, int] = {}  # publication time of unacknowledged messages, by number
-        self._room = asyncio.Event()
-        self._error: CcpipeError | None = None
-        self._inbox = bus.new_inbox()
+        self._publisher = Publisher(bus, site.bus, subjects)
+        self._next: list[Outgoing] = []
+        self._storing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        """Create the stream if missing; raises UnavailableError."""
-        if self.site.bus.jetstream:
-            patterns = self.subjects.patterns(KEPT)
-            await ensure_stream(self.bus.jetstream(), self.site.bus, self.subjects, patterns)
-            await self.bus.subscribe(f"{self._inbox}.*", self._acknowledged)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *exit_: object) -> None:
         if kind is None:
             await self.flush()
+        else:
+            await end_tasks([self._storing])
 
-    async def publish(self, payload: Payload) -> None:
-        """Publish a payload, once the limit allows it; raises UnavailableError."""
-        number = self.messages
-        self.messages += 1
-        self.lines += payload.lines
-        self.broken += payload.broken
-        if not self.site.bus.jetstream:
-            await self.bus.publish(payload.subject, payload.body)
-            return
-        await self._wait_below(WINDOW)
-        self._waiting[number] = time.time_ns()
-        await self.bus.publish(
-            payload.subject,
-            payload.body,
-            reply=f"{self._inbox}.{number}",
-            headers={MESSAGE_ID: f"{self.run}-{number}"},
-        )
+    async def publish(self, payloads: Iterable[Payload]) -> None:
+        """Publish payloads; raises as ``Publisher.publish`` does, perhaps at a later call."""
+        size = 0
+        for subject, body, lines, broken in payloads:
+            self._next.append(Outgoing(subject, body, f"{self.run}-{self.messages}"))
+            self.messages += 1
+            self.lines += lines
+            self.broken += broken
+            size += len(body)
+            if size >= BATCH_BYTES or len(self._next) == BATCH:
+                await self._send()
+                size = 0
+        await self._send()
 
     async def flush(self) -> None:
-        await self._wait_below(1)
-        await self.bus.flush()
+        """Wait until the broker has stored everything."""
+        if self._storing is not None:
+            await self._storing
+            self._storing = None
 
-    async def _wait_below(self, count: int) -> None:
-        while self._error is None and len(self._waiting) >= count:
-            self._room.clear()
+    async def _send(self) -> None:
+        """Begin to store the messages made since the last call, once those are stored."""
+        messages, self._next = self._next, []
+        if self.times is not None:
+            self.times.extend(array("q", [time.time_ns()]) * len(messages))
+        await self.flush()
+        self._storing = asyncio.create_task(self._store(messages), name="ccpipe-simulate")
+        await asyncio.sleep(0)  # hands them to the connection
+
+    async def _store(self, messages: list[Outgoing]) -> None:
+        deadline = time.monotonic() + STORE_SECONDS
+        while True:
             try:
-                async with asyncio.timeout(ACK_SECONDS):
-                    await self._room.wait()
-            except TimeoutError:
-                raise UnavailableError(
-                    f"{self.bus.url}: no message was acknowledged for {ACK_SECONDS:g} s"
-                ) from None
-        if self._error is not None:
-            raise self._error
-
-    def _acknowledged(self, delivery: Delivery) -> None:
-        try:
-            ack = msgspec.json.decode(delivery.payload, type=_Ack)
-        except msgspec.MsgspecError:  # the server itself replies if no stream stores a subject
-            ack = _Ack(error={"description": "no stream stores what is published"})
-        if ack.error is not None:
-            reason = ack.error.get("description", ack.error)
-            self._error = UnavailableError(f"{self.bus.url}: {reason}")
-        published = self._waiting.pop(int(delivery.subject.rpartition(".")[2]), None)
-        if published is not None and self.times is not None:
-            self.times.sequences.append(ack.seq)
-            self.times.published.append(published)
-        self._room.set()
+                return await self._publisher.publish(messages)
+            except UnavailableError:
+                if not self.bus.is_connected or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(RETRY_SECONDS)

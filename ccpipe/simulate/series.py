@@ -1,12 +1,15 @@
 """The series of a simulated node, from the real collectors' metric tables, and their values.
 
-Each series walks along a ring of some thousand values; nodes start at different positions. A ring
-contains text, so that a line needs no formatting. Nodes that run the same kind of job share rings.
+Each series walks along a ring of some thousand values; nodes start at different positions. The
+values of a ring are encoded once. Nodes that run the same kind of job share rings.
 """
 
+import functools
 import importlib
 import random
+from array import array
 from collections.abc import Iterator, Sequence
+from operator import add
 from typing import NamedTuple
 
 from ccpipe.node.sampling.collector import Metric
@@ -191,49 +194,75 @@ _CONSTANTS = {
 _ZERO = ("error", "nv_xid", "nv_last_xid", "nv_violation", "nv_remapped", "nv_throttle", "discard")
 """Parts of the names of metrics that are 0 on a healthy node."""
 _CUMULATIVE_RATE = 5_000.0  # mean increase of a counter from one sample to the next
+TOP = 255
+"""The level of a gauge with full activity; without any it is 0."""
 _NOISE = 0.04
 """Deviation of a metric from the activity of its node."""
+_NOISES = 8
+"""Number of noises, of which each metric has one."""
 _EXACT = frozenset({"cpu_used", "cpu_user", "cpu_system", "cpu_idle"})
 """Metrics without deviation, as they add up."""
+
+
+class Ring(NamedTuple):
+    """The values of a series: at place `i` of the ring, ``levels[course[i]]``."""
+
+    levels: Sequence[bytes]
+    """Encoded values, each once."""
+    course: "array[int]"
 
 
 class Rings:
     """The rings of a simulated cluster, made when a node first needs them; reproducible by seed."""
 
     def __init__(self, seed: int) -> None:
-        self._seed = seed
-        self._known: dict[tuple[str, float, Limits | None], list[bytes]] = {}
-        self._activities: dict[str, list[float]] = {}
+        self._known: dict[tuple[str, float, Limits | None], Ring] = {}
+        self._draw = functools.partial(_random, seed)
+        self._activity = functools.cache(self._walk)
+        self._noise = functools.cache(self._deviations)
+        self._course = functools.cache(self._combined)
 
-    def ring(self, metric: Metric, kind: JobKind, scale: float = 1.0) -> list[bytes]:
-        """Return the encoded values of a metric, times `scale`, while a kind of job runs."""
+    def ring(self, metric: Metric, kind: JobKind, scale: float = 1.0) -> Ring:
+        """Return the values of a metric, times `scale`, while a kind of job runs."""
         between = _limits(metric, kind)
         key = metric.name, scale, between
         found = self._known.get(key)
         if found is None:
-            draw = random.Random(f"{self._seed}/{metric.name}")  # noqa: S311 - reproducible
+            draw = self._draw(metric.name)
             if between is None:
-                found = _counter(metric, draw)
+                found = Ring(_counter(metric, draw), array("H", range(RING)))
             elif between[0] == between[1]:
-                found = [_encode(metric, between[0] * scale)] * RING
+                found = Ring([_encode(metric, between[0] * scale)], array("H", bytes(2 * RING)))
             else:
-                limits_ = between[0] * scale, between[1] * scale
-                found = _gauge(metric, limits_, self._activity(kind), draw)
+                first, span = between[0] * scale, (between[1] - between[0]) * scale
+                levels = [_encode(metric, first + span * i / TOP) for i in range(TOP + 1)]
+                noise = -1 if metric.name in _EXACT else draw.randrange(_NOISES)
+                found = Ring(levels, self._course(kind.name, noise))
             self._known[key] = found
         return found
 
-    def _activity(self, kind: JobKind) -> list[float]:
-        """Return a random walk from 0 to 1 that reverts to the middle, and dips at times."""
-        known = self._activities.get(kind.name)
-        if known is None:
-            draw = random.Random(f"{self._seed}/activity/{kind.name}")  # noqa: S311 - reproducible
-            value, known = 0.6, []
-            for _ in range(RING):
-                value += 0.1 * (0.6 - value) + draw.gauss(0, 0.1)
-                value = min(max(value, 0.0), 1.0)
-                known.append(value)
-            self._activities[kind.name] = known
-        return known
+    def _combined(self, kind: str, noise: int) -> "array[int]":
+        """Return the course of the gauges of a kind of job that have one of the noises, or none."""
+        deviations = self._noise(noise) if noise >= 0 else [0] * RING
+        levels = map(add, self._activity(kind), deviations)
+        return array("H", [min(max(level, 0), TOP) for level in levels])
+
+    def _walk(self, kind: str) -> list[int]:
+        """Return a random walk that reverts to the middle, and dips at times, in levels."""
+        draw, value, found = self._draw(f"activity/{kind}"), 0.6, []
+        for _ in range(RING):
+            value += 0.1 * (0.6 - value) + draw.gauss(0, 0.1)
+            value = min(max(value, 0.0), 1.0)
+            found.append(round(TOP * value))
+        return found
+
+    def _deviations(self, noise: int) -> list[int]:
+        draw = self._draw(f"noise/{noise}")
+        return [round(TOP * draw.gauss(0, _NOISE)) for _ in range(RING)]
+
+
+def _random(seed: int, of: str) -> random.Random:
+    return random.Random(f"{seed}/{of}")  # noqa: S311 - reproducible on purpose
 
 
 def _limits(metric: Metric, kind: JobKind) -> Limits | None:
@@ -249,18 +278,6 @@ def _limits(metric: Metric, kind: JobKind) -> Limits | None:
         return None
     idle, busy = _RANGES_BY_NAME.get(name) or _RANGES.get(metric.unit, _RANGES[""])
     return idle if kind is IDLE else busy
-
-
-def _gauge(
-    metric: Metric, limits_: Limits, activity: Sequence[float], draw: random.Random
-) -> list[bytes]:
-    """Return values that follow an activity from the first limit to the second one."""
-    (first, last), found = limits_, []
-    noise = 0.0 if metric.name in _EXACT else _NOISE
-    for active in activity:
-        share = min(max(active + draw.gauss(0, noise), 0.0), 1.0)
-        found.append(_encode(metric, first + (last - first) * share))
-    return found
 
 
 def _counter(metric: Metric, draw: random.Random) -> list[bytes]:

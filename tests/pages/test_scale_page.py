@@ -49,11 +49,19 @@ def test_stages_divide_latency_of_messages() -> None:
         acks.stored[number] = 2 * second
         acks.times[number] = (4 + number // 4) * second
     report = Report(
-        messages=4, lines=4, seconds=1, cpu_seconds=1, peak_bytes=1, sequences=[1, 2, 3, 4],
+        messages=4, lines=4, seconds=1, cpu_seconds=1, peak_bytes=1,
         published=[second, second, second, 0],
     )  # fmt: skip
-    stages = acks.stages(report, 4, 2.0, (500, 0.5))
+    stages = acks.stages(report.by_number(0, 4), 4, 2.0, (500, 0.5))
     assert stages == Stages((1, 2), (1.5, 2.5), 0.5, 2 / 3, (500, 0.5))
+
+
+def test_report_refuses_stream_that_others_published_to() -> None:
+    """The numbers of its messages are then unknown."""
+    report = Report(messages=2, lines=2, seconds=1, cpu_seconds=1, peak_bytes=1, published=[7, 8])
+    assert report.by_number(5, 7) == {6: 7, 7: 8}
+    with pytest.raises(SystemExit, match="3 messages instead of 2"):
+        report.by_number(5, 8)
 
 
 def test_page_compares_sink_with_loaders_of_store() -> None:

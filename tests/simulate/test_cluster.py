@@ -41,7 +41,7 @@ from ccpipe.simulate.kinds import (
     SLOW_NODE,
     JobKind,
 )
-from ccpipe.simulate.series import RING, NodeParts, Rings, node_series, scale_of
+from ccpipe.simulate.series import RING, NodeParts, Ring, Rings, node_series, scale_of
 
 T = TypeVar("T")
 START = 1_790_000_000 * SECOND
@@ -503,8 +503,12 @@ METRICS = {each.metric.name: each.metric for each in node_series(NodeParts(accel
 RINGS = Rings(1)
 
 
+def encoded(ring: Ring) -> list[bytes]:
+    return [ring.levels[level] for level in ring.course]
+
+
 def values(name: str, kind: JobKind, scale: float = 1.0) -> list[float]:
-    return [float(value.rstrip(b"i")) for value in RINGS.ring(METRICS[name], kind, scale)]
+    return [float(value.rstrip(b"i")) for value in encoded(RINGS.ring(METRICS[name], kind, scale))]
 
 
 def mean(name: str, kind: JobKind) -> float:
@@ -513,7 +517,7 @@ def mean(name: str, kind: JobKind) -> float:
 
 def test_integer_is_written_with_suffix() -> None:
     """As on the wire: with an ``i``."""
-    found = Rings(1).ring(Metric("procs", "", int, ""), COMPUTE)
+    found = encoded(Rings(1).ring(Metric("procs", "", int, ""), COMPUTE))
     assert all(value.endswith(b"i") and int(value[:-1]) >= 0 for value in found)
 
 
@@ -588,7 +592,7 @@ def test_counter_never_falls_and_is_independent_of_jobs() -> None:
     found = Rings(1)
     busy = found.ring(METRICS["net_bytes_in"], COMPUTE)
     assert found.ring(METRICS["net_bytes_in"], IDLE) is busy
-    counts = [int(value[:-1]) for value in busy]
+    counts = [int(value[:-1]) for value in encoded(busy)]
     assert counts == sorted(counts)
     assert len(counts) == RING
 

@@ -235,7 +235,7 @@ def _advice(results: Results, needs: list[tuple[Size, Need]], costs: Costs) -> l
 def _messages(results: Results) -> str:
     """Describe the cost of messages of several sizes for the broker and the bridge."""
     return "; ".join(
-        f"a message of {run.metrics} lines costs the broker "
+        f"a message of {run.metrics} line{'s' if run.metrics > 1 else ''} costs the broker "
         f"{1e6 * run.cpu['broker'] / run.messages:.0f} µs and the bridge "
         f"{1e6 * run.cpu['bridge'] / run.messages:.0f} µs"
         for run in results.of("metrics")

@@ -314,6 +314,8 @@ class Database:
                     # and block others while this process is stalled in a transaction.
                     "statement_timeout": milliseconds,
                     "idle_in_transaction_session_timeout": milliseconds,
+                    # A plan for any number of series reads the whole table to find a few.
+                    "plan_cache_mode": "force_custom_plan",
                 },
             )
         except ValueError as error:  # an option in the URL that the library does not know

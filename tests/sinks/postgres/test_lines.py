@@ -134,6 +134,26 @@ async def test_series_is_stored_once(server: Server) -> None:
     assert await server.ask(database, "SELECT count(*) FROM messages") == [(8,)]
 
 
+async def test_few_new_series_are_found_without_reading_all(server: Server) -> None:
+    """However often: PostgreSQL may not keep a plan that was made for any number of them."""
+    database = await server.database()
+
+    async def rows_read(sink: Any) -> int:
+        await sink.database.connection.execute("SELECT pg_stat_force_next_flush()")
+        query = "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'series'"
+        [(count,)] = await server.ask(database, query)
+        return int(count)
+
+    async with server.sink(database) as sink:
+        for first in range(0, 10_000, 2000):
+            new = range(first, first + 2000)
+            await sink.write(to_lines([metric(1.0, n=str(n)) for n in new]))
+        before = await rows_read(sink)
+        for n in range(10_000, 10_020):
+            await sink.write(to_lines([metric(1.0, n=str(n))]))
+        assert await rows_read(sink) - before < 10_000
+
+
 async def test_series_with_and_without_escapes_are_created_together(server: Server) -> None:
     """Names with braces, quotes and backslashes are stored as they are, in one statement."""
     database = await server.database()

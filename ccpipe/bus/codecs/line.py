@@ -1,16 +1,16 @@
 """Line protocol as the payload of messages."""
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate, compress, count, groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 from typing import Literal, NamedTuple
 
 from ccpipe.bus.codecs import Codec, Packing
 from ccpipe.bus.codecs.received import Received, ReceivedColumns
 from ccpipe.bus.subjects import Subjects
 from ccpipe.errors import RejectedError
-from ccpipe.formats.lineprotocol import Lines, Precision, decode, encode, encode_each
+from ccpipe.formats.lineprotocol import EncodedLines, Lines, Precision, decode, encode_rows
 from ccpipe.formats.lineprotocol.decoder import join, rows_before
 from ccpipe.formats.lineprotocol.precision import NO_TIME
 from ccpipe.formats.lineprotocol.series import PerSeries, fields_of
@@ -114,24 +114,23 @@ class LineCodec(Codec[Lines]):
         self, records: Lines, subjects: Subjects, packing: Packing
     ) -> Iterator[tuple[str, bytes]]:
         destinations, of_events = self._destinations(records, subjects)
-        rows = _rows_of_each(destinations)
-        if len(rows) == 1 and not of_events:
-            [destination] = rows
-            for first in range(0, len(records), packing.lines):
-                is_all = len(records) <= packing.lines
-                part = records if is_all else records[first : first + packing.lines]
-                payload = encode(part, precision=destination.precision)
-                if len(payload) <= min(packing.size, packing.limit):
-                    yield destination.subject, payload
-                else:
-                    lines = payload.splitlines(keepends=True)
-                    yield from _messages(destination.subject, lines, packing)
-            return
-        encoded = _encoded(records, destinations, {each.precision for each in rows})
-        for destination, own in rows.items():
-            lines = encoded if len(rows) == 1 else [encoded[row] for row in own]
-            parts = _job_parts(records[row] for row in own) if destination in of_events else ()
-            yield from _messages(destination.subject, lines, packing, parts)
+        rows_of = _rows_of_each(destinations)
+        encoded = {
+            precision: encode_rows(records, precision=precision)
+            for precision in {destination.precision for destination in rows_of}
+        }
+        size = min(packing.size, packing.limit)
+        for destination, own in rows_of.items():
+            lines, rows = encoded[destination.precision], range(own[0], own[-1] + 1)
+            if len(rows) > len(own):  # others are in between
+                lines, rows = lines.take(own), range(len(own))
+            parts = _job_parts(map(records.__getitem__, own)) if destination in of_events else ()
+            for payload in pack(lines, rows, packing.lines, size, parts):
+                if len(payload) > packing.limit:
+                    raise RejectedError(
+                        f"a line of {len(payload)} bytes exceeds the server's max_payload"
+                    )
+                yield destination.subject, payload
 
     def _destinations(
         self, records: Lines, subjects: Subjects
@@ -186,29 +185,6 @@ def _rows_of_each(destinations: Sequence[_Destination]) -> dict[_Destination, Se
     return dict(rows)
 
 
-def _encoded(
-    records: Lines, destinations: Sequence[_Destination], precisions: Collection[AnyPrecision]
-) -> list[bytes]:
-    if len(precisions) == 1:
-        return encode_each(records, precision=next(iter(precisions)))
-    encoded = [b""] * len(records)
-    for precision in precisions:
-        keep = [each.precision == precision for each in destinations]
-        lines = encode_each(records.take(keep), precision=precision)
-        for row, line in zip(compress(count(), keep), lines, strict=True):
-            encoded[row] = line
-    return encoded
-
-
-def _messages(
-    subject: str, encoded: Sequence[bytes], packing: Packing, parts: "Iterable[JobPart]" = ()
-) -> Iterator[tuple[str, bytes]]:
-    for payload in pack(encoded, packing.lines, min(packing.size, packing.limit), parts):
-        if len(payload) > packing.limit:
-            raise RejectedError(f"a line of {len(payload)} bytes exceeds the server's max_payload")
-        yield subject, payload
-
-
 def _groups(
     messages: ReceivedColumns[Received], sizes: Iterable[int]
 ) -> Iterator[ReceivedColumns[Received]]:
@@ -239,23 +215,24 @@ JobPart = Literal["start", "stop"] | None
 
 
 def pack(
-    encoded: Sequence[bytes], lines: int, size: int, parts: Iterable[JobPart] = ()
+    encoded: EncodedLines, rows: range, lines: int, size: int, parts: Iterable[JobPart] = ()
 ) -> Iterator[bytes]:
-    """Join encoded lines into payloads of at most `lines` lines and `size` bytes.
+    """Divide consecutive rows into payloads of at most `lines` lines and `size` bytes.
 
     A line longer than `size` gets a payload of its own. So do the events of one job, start and
     stop together: cc-backend handles payloads in no particular order and would lose a stop that
     overtakes its start. With one job per payload, its message id is also always the same.
 
-    `parts` gives the role of each line; by default no line is a job event.
+    `parts` gives the role of each row; by default no line is a job event.
     """
-    ends = list(accumulate(map(len, encoded)))
-    first = before = 0
-    for last, is_job in _runs(list(parts), len(encoded)):
+    ends, first = encoded.ends, rows.start
+    before = ends[first - 1] if first else 0
+    for count, is_job in _runs(list(parts), len(rows)):
+        last = rows.start + count
         while first < last:
             end = bisect_right(ends, before + size, first, min(first + lines, last))
             end = last if is_job else max(end, first + 1)
-            yield b"".join(encoded[first:end])
+            yield encoded.payload[before : ends[end - 1]]
             first, before = end, ends[end - 1]
 
 

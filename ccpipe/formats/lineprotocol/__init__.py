@@ -8,7 +8,7 @@ b'cpu_load,hostname=e1208,type=node value=1.5 1740027951\\n'
 """
 
 from ccpipe.formats.lineprotocol.decoder import Dialect, decode
-from ccpipe.formats.lineprotocol.encoder import encode, encode_each, to_lines
+from ccpipe.formats.lineprotocol.encoder import EncodedLines, encode, encode_rows, to_lines
 from ccpipe.formats.lineprotocol.grammar import Rule
 from ccpipe.formats.lineprotocol.lines import Lines, RejectedLine
 from ccpipe.formats.lineprotocol.precision import Precision
@@ -17,6 +17,7 @@ from ccpipe.formats.lineprotocol.values import ValueType, is_number
 
 __all__ = [
     "Dialect",
+    "EncodedLines",
     "Lines",
     "Precision",
     "RejectedLine",
@@ -26,7 +27,7 @@ __all__ = [
     "ValueType",
     "decode",
     "encode",
-    "encode_each",
+    "encode_rows",
     "is_number",
     "to_lines",
 ]

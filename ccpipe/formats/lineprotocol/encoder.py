@@ -4,8 +4,10 @@ Tags are sorted, strings are quoted and escaped as ClusterCockpit unescapes them
 one field and ends in LF.
 """
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from itertools import accumulate
+from typing import Literal, NamedTuple
 
 from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol.decoder import decode
@@ -39,10 +41,10 @@ def encode(records: Iterable[Message], *, precision: Precision | Literal["auto"]
         if `precision` is unknown.
 
     """
+    if isinstance(records, Lines):
+        return encode_rows(records, precision=precision).payload
     if precision not in UNIT_NUMBERS:
         check_precision(precision)
-    if isinstance(records, Lines):
-        return _encode_lines(records, precision)
     if KERNEL is None:
         return b"".join(write_message(message, precision) for message in records)
     encoded: bytes = KERNEL.encode_messages(
@@ -51,23 +53,33 @@ def encode(records: Iterable[Message], *, precision: Precision | Literal["auto"]
     return encoded
 
 
-def encode_each(
-    records: Iterable[Message], *, precision: Precision | Literal["auto"] = "s"
-) -> list[bytes]:
-    """Encode records to one line each, with its LF, for splitting into payloads."""
-    # LF only occurs at the end of a line: names cannot contain it, strings escape it.
-    return encode(records, precision=precision).splitlines(keepends=True)
+class EncodedLines(NamedTuple):
+    """Rows as lines with LF, one after another."""
+
+    payload: bytes
+    ends: "array[int]"
+    """Where each line ends."""
+
+    @classmethod
+    def of(cls, lines: Sequence[bytes]) -> "EncodedLines":
+        return cls(b"".join(lines), array("q", accumulate(map(len, lines))))
+
+    def take(self, rows: Iterable[int]) -> "EncodedLines":
+        payload, ends = self.payload, self.ends
+        return self.of([payload[ends[row - 1] if row else 0 : ends[row]] for row in rows])
 
 
-def _encode_lines(lines: Lines, precision: Precision | Literal["auto"]) -> bytes:
+def encode_rows(lines: Lines, *, precision: Precision | Literal["auto"] = "s") -> EncodedLines:
+    """Encode rows, for splitting them into payloads; raises as ``encode`` does."""
+    if precision not in UNIT_NUMBERS:
+        check_precision(precision)
     if lines.table.grammar is INFLUX:  # which allows names that our decoder rejects
         for code in set(lines.series):
             write_series(lines.table.series[code].name, lines.table.series[code].tags)
     fields = {code: escape(lines.table.fields[code]) for code in set(lines.fields)}
     if KERNEL is None:
-        return b"".join(_encode_rows(lines, fields, precision))
-    encoded: bytes = KERNEL.encode_lines(lines, fields, UNIT_NUMBERS[precision])
-    return encoded
+        return EncodedLines.of(list(_encode_rows(lines, fields, precision)))
+    return EncodedLines(*KERNEL.encode_lines(lines, fields, UNIT_NUMBERS[precision]))
 
 
 def _encode_rows(

@@ -13,7 +13,7 @@ from ccpipe.bus.nats.control_requests import control_request
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Bus, Site
 from ccpipe.errors import RejectedError
-from ccpipe.formats.lineprotocol import Lines, SeriesTable, decode, encode, to_lines
+from ccpipe.formats.lineprotocol import EncodedLines, Lines, SeriesTable, decode, encode, to_lines
 from ccpipe.formats.lineprotocol.series import MAX_DECISIONS
 from ccpipe.message import Kind, Message, event, log, metric
 from ccpipe.pipeline.stages import dead_letters_of
@@ -150,10 +150,13 @@ def test_packing_keeps_lines_in_order_and_within_bounds(
     lines: list[bytes], maximum: int, size: int
 ) -> None:
     """The joined payloads equal the lines; only a line that is itself too long exceeds a bound."""
-    payloads = list(pack(lines, maximum, size))
-    assert b"".join(payloads) == b"".join(lines)
-    assert all(len(payload) <= size or payload in lines for payload in payloads)
-    assert len(payloads) >= -(-len(lines) // maximum)
+    encoded = EncodedLines.of(lines)
+    for first in (0, len(lines) // 2):
+        own = lines[first:]
+        payloads = list(pack(encoded, range(first, len(lines)), maximum, size))
+        assert b"".join(payloads) == b"".join(own)
+        assert all(len(payload) <= size or payload in own for payload in payloads)
+        assert len(payloads) >= -(-len(own) // maximum)
 
 
 @pytest.mark.parametrize("size", [65536, 60, 30, 5])

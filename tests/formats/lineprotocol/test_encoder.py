@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ccpipe.errors import EncodeError, UsageError
-from ccpipe.formats.lineprotocol import Precision, decode, encode, encode_each, to_lines
+from ccpipe.formats.lineprotocol import (
+    EncodedLines,
+    Lines,
+    Precision,
+    decode,
+    encode,
+    encode_rows,
+    to_lines,
+)
 from ccpipe.formats.lineprotocol.precision import NANOSECONDS, UNITS, coarsest, unit_of
 from ccpipe.formats.lineprotocol.writer import original, write_message, write_value
 from ccpipe.message import Message, Uint
@@ -44,14 +52,17 @@ def test_encoder_is_lossless_with_auto_from_1973(time: int, unit: int) -> None:
 
 @given(messages)
 def test_encoder_writes_columns_and_messages_alike(records: list[Message]) -> None:
-    """Messages, columns and decoded columns give the same bytes, at once or one by one."""
+    """Messages, columns and decoded columns give the same bytes; each row is a line of them."""
     payload = encode(records, precision="ns")
     lines = to_lines(records)
     assert to_lines(lines) is lines
     assert encode(lines, precision="ns") == payload
     assert encode(decode(payload, precision="ns"), precision="ns") == payload
-    assert b"".join(encode_each(records, precision="ns")) == payload
-    assert b"".join(encode_each(to_lines(records), precision="ns")) == payload
+    encoded = encode_rows(lines, precision="ns")
+    assert encoded == EncodedLines.of([encode([each], precision="ns") for each in lines])
+    assert encoded.payload == payload
+    backwards = range(len(lines) - 1, -1, -1)
+    assert encoded.take(backwards).payload == encode([*lines][::-1], precision="ns")
 
 
 @given(st.from_type(Message), st.randoms())
@@ -129,10 +140,11 @@ def test_encoder_rejects_unrepresentable_message(message: Message) -> None:
 
 
 def test_encoder_rejects_unknown_precision() -> None:
-    """Also when encoding records one by one."""
-    for call in (encode, encode_each):
+    """Of messages and of columns."""
+    none: list[Message] = []
+    for records in (none, Lines()):
         with pytest.raises(UsageError, match="not one of"):
-            call([], precision="d")  # type: ignore[arg-type]
+            encode(records, precision="d")  # type: ignore[arg-type]
 
 
 def test_lines_of_messages_pass_through_in_nanoseconds() -> None:

@@ -40,7 +40,10 @@ def passthrough(lines):
 
 @cython.boundscheck(True)
 def encode_lines(lines, dict fields, int unit):
-    """Encode rows canonically; `fields` has the encodings of their fields, by number."""
+    """Encode rows canonically; return also where each ends.
+
+    `fields` has the encodings of their fields, by number.
+    """
     cdef const int32_t* series = <const int32_t*>(<array.array?>lines.series).data.as_ints
     cdef const int32_t* field = <const int32_t*>(<array.array?>lines.fields).data.as_ints
     cdef const uint8_t* types = (<array.array?>lines.types).data.as_uchars
@@ -61,6 +64,8 @@ def encode_lines(lines, dict fields, int unit):
     cdef int32_t last = -1
     cdef bytes name = b""
     cdef string key
+    cdef array.array ends = array.clone(_INT64, size, False)
+    cdef int64_t* stop = <int64_t*>ends.data.as_voidptr
     writer.reserve(_LINE * size)
     for row in range(size):
         if not encodings.all.key(series[row], key):
@@ -96,7 +101,8 @@ def encode_lines(lines, dict fields, int unit):
                 raise IndexError(f"the text of row {row} does not lie in the payload")
         writer.time(times[row], unit)
         writer.raw(b"\n")
-    return PyBytes_FromStringAndSize(writer.data(), writer.size())
+        stop[row] = writer.size()
+    return PyBytes_FromStringAndSize(writer.data(), writer.size()), ends
 
 
 def encode_messages(messages, int unit, in_python):

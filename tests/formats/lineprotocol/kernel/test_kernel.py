@@ -20,7 +20,7 @@ from ccpipe.formats.lineprotocol import (
     decode,
     decoder,
     encode,
-    encode_each,
+    encode_rows,
     to_lines,
 )
 from ccpipe.formats.lineprotocol.decoder import _GRAMMARS, decode_compiled, decode_in_python
@@ -211,7 +211,7 @@ def results(
         found.append(lines.passthrough())
         found += [outcome(lambda: encode(lines, precision=unit)) for unit in units]  # noqa: B023
         found += [outcome(lambda: encode(list(lines), precision=unit)) for unit in units]  # noqa: B023
-        found.append(outcome(lambda: list(encode_each(lines))))  # noqa: B023
+        found.append(outcome(lambda: encode_rows(lines)))  # noqa: B023
         found += map(lines.original, range(len(lines)))
         found.append(outcome(lambda: RemoteWrite().write_request(lines)))  # noqa: B023
     found.append(RemoteWrite().write_request(whole.fill_missing_times(5)))

@@ -41,8 +41,10 @@ def measured(results: Results) -> str:
         "",
         "### Maximum throughput",
         "",
-        ("Every node sends one message with all its series every 10 s. CPU is user and system time "
-        "of all processes of a kind, excluding startup."),
+        ("Every node sends one message with all its series every 10 s. `ccpipe simulate` publishes "
+        "those of all nodes over one connection, in fast-ingest batches; a connection for each "
+        "node costs the broker more. CPU is user and system time of all processes of a kind, "
+        "excluding startup."),
         "",
         *_speeds(results),
         "",

@@ -14,7 +14,8 @@ class Latency(msgspec.Struct):
     """Seconds from a message's publication until the broker had the bridge's acknowledgement.
 
     The bridge sends it after the store's write returned, so that it is at least the time until the
-    message was stored. Published is when the message is handed to the publisher's connection.
+    message was stored. A message is published when it could be sent, even if it then waits for
+    those before it.
     """
 
     messages: int

@@ -1,10 +1,11 @@
 """Data of one process in a Sonar sample that is not in its ``stat`` line.
 
-Memory is ``RssAnon`` of ``/proc/<pid>/status``, or the proportional share (PSS) where that is
-wanted and permitted; virtual memory is ``VmData`` and ``VmStk``. Data read and written are
-``rchar`` and ``wchar`` of ``/proc/<pid>/io``, which count all calls, as the specification has it
-(Sonar 0.19 reports ``read_bytes`` and ``write_bytes``, which count those that reached a disk); only
-root may read them of others' processes.
+Memory is resident without shared memory, from ``/proc/<pid>/statm``: ``RssAnon`` of ``status``; or
+the proportional share (PSS) where that is wanted and permitted. Virtual memory is data and stack:
+``VmData`` and ``VmStk``. Data read and written are ``rchar`` and ``wchar`` of ``/proc/<pid>/io``,
+which count all calls, as the specification has it (Sonar 0.19 reports ``read_bytes`` and
+``write_bytes``, which count those that reached a disk); only root may read them of others'
+processes.
 
 Source: Sonar JSON format output specification, *SampleProcess*, *SampleJob*.
 """
@@ -19,17 +20,15 @@ from ccpipe.errors import DataError
 from ccpipe.formats.sonar.sums import inherited
 from ccpipe.node.collectors.sonar.envelope import readable
 from ccpipe.node.linux import proc
-from ccpipe.node.linux.process_table import Process, ProcessScan, read
+from ccpipe.node.linux.process_table import Process, ProcessScan, proportional, read
 
 TICKS = os.sysconf("SC_CLK_TCK")  # of a second: the unit of the kernel's times
 
 _PAGE = os.sysconf("SC_PAGE_SIZE") // 1024
-_OWNER = re.compile(rb"\nUid:\t\d+\t(\d{1,10})\t")
+_MAX_PAGES = 2**52
 _IO = re.compile(
     rb"rchar: (\d{1,20})\nwchar: (\d{1,20})\n.*\ncancelled_write_bytes: (\d{1,20})\n", re.DOTALL
 )
-_DIGITS = 19  # of a number that is more than any memory
-_LINE = 40  # bytes in which such a number ends
 _USERS = 10_000  # names that are remembered
 
 
@@ -55,31 +54,24 @@ class ProcessFiles:
         self._pss = pss
         self._path = os.path.join(root, "proc")  # noqa: PTH118 - hundreds of paths cost too much
 
-    def status(self, pid: int) -> tuple[int, MemoryUse] | None:
-        """Return the effective user's number and the memory; None if the process ended."""
-        path = f"{self._path}/{pid}/status"
-        text = read(path)
-        if not text:
-            return None
-        owner = _OWNER.search(text)
-        if owner is None:
-            raise DataError(f"{path}: the line 'Uid' is missing")
-        virtual = _number(path, text, b"\nVmData:") + _number(path, text, b"\nVmStk:")
-        return int(owner[1]), MemoryUse(self._resident(pid, path, text), virtual)
+    def owner(self, pid: int) -> int | None:
+        """Return the number of the effective user; None if the process ended."""
+        return owner_of(f"{self._path}/{pid}")
 
-    def _resident(self, pid: int, path: str, text: bytes) -> int:
-        if b"\nVmRSS:" not in text:
-            return 0  # a thread of the kernel, or one that ended
-        if self._pss:
-            place = f"{self._path}/{pid}/smaps_rollup"
-            if share := read(place):
-                return _number(place, share, b"\nPss:")
-        if b"\nRssAnon:" in text:
-            return _number(path, text, b"\nRssAnon:")
-        place = f"{self._path}/{pid}/statm"  # before Linux 4.5
-        pages = read(place).decode(errors="replace").split()
-        counted = proc.counters(place, pages, minimum=3) if pages else [0, 0, 0]
-        return max(0, counted[1] - counted[2]) * _PAGE
+    def memory(self, pid: int) -> MemoryUse | None:
+        """Return the memory, 0 for a thread of the kernel; None if the process ended."""
+        path = f"{self._path}/{pid}/statm"
+        words = read(path).decode(errors="replace").split()
+        if not words:
+            return None
+        pages = proc.counters(path, words, minimum=6)
+        if max(pages) > _MAX_PAGES:
+            raise DataError(f"{path}: {max(pages)} pages are more than an address space")
+        resident, virtual = max(0, pages[1] - pages[2]) * _PAGE, pages[5] * _PAGE
+        if self._pss and pages[1]:
+            share = proportional(f"{self._path}/{pid}")
+            resident = resident if share is None else share // 1024
+        return MemoryUse(resident, virtual)
 
     def data(self, pid: int) -> Data:
         path = f"{self._path}/{pid}/io"
@@ -93,16 +85,15 @@ class ProcessFiles:
         return Data(-(-rchar // 1024), -(-wchar // 1024), -(-cancelled // 1024))
 
 
-def _number(path: str, text: bytes, key: bytes) -> int:
-    """Return the number after a key; 0 if the kernel does not write that key."""
-    start = text.find(key)
-    if start < 0:
-        return 0
-    start += len(key)
-    word = text[start : start + _LINE].partition(b" kB\n")[0].strip()
-    if not (word.isdigit() and len(word) < _DIGITS):
-        raise DataError(f"{path}: {key.decode().strip()} {word!r:.40} is not a number")
-    return int(word)
+def owner_of(directory: str) -> int | None:
+    """Return the owner of a process's directory, which is its effective user; None if it ended.
+
+    The kernel takes ten times as long to write the file ``status``, which names the user, too.
+    """
+    try:
+        return os.stat(directory).st_uid  # noqa: PTH116 - hundreds of paths cost too much
+    except OSError:
+        return None
 
 
 class Users:

@@ -161,10 +161,9 @@ class SonarSample:
     ) -> tuple[_Key, SampleProcess] | SampleProcess | None:
         """Return a process with its job; without if it is excluded; None if it has ended."""
         pid, files = process.pid, self._files
-        status = files.status(pid)
-        if status is None:
+        owner = files.owner(pid)
+        if owner is None:
             return None
-        owner, memory = status
         user = self._users.name(owner)
         if (
             (owner < self._first_user and pid not in timestamp.inside)
@@ -172,7 +171,9 @@ class SonarSample:
             or process.name.startswith(self._exclude_commands)
         ):
             return SampleProcess(cmd=process.name, pid=pid, ppid=process.ppid)
-        data = files.data(pid)
+        memory, data = files.memory(pid), files.data(pid)
+        if memory is None:
+            return None
         average = _average(process, timestamp.uptime)
         reported = SampleProcess(
             resident_memory=memory.resident,

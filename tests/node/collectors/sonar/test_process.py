@@ -2,6 +2,8 @@
 
 import os
 import pwd
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,6 @@ from ccpipe.node.collectors.sonar.process import (
 from ccpipe.node.linux.process_table import Process, ProcessScan
 from tests.node.conftest import Root, unpack
 
-UID = "Name:\ta\nUid:\t1000\t1001\t1000\t1000\n"
-
 
 def files(root: Path | Root, **options: bool) -> ProcessFiles:
     return ProcessFiles(root=str(root), **options)
@@ -38,30 +38,36 @@ def made(directory: Path, **contents: str) -> Path:
 def test_memory_is_private_memory_and_data_with_stack(root: Root) -> None:
     """RssAnon, and VmData with VmStk; threads of the kernel have none."""
     root.show("sonar/first")
-    assert files(root).status(1001) == (61001, MemoryUse(500_000, 600_132))
-    assert files(root).status(20) == (0, MemoryUse(0, 0))
-    assert files(root).status(9999) is None
+    assert files(root).memory(1001) == MemoryUse(500_000, 600_132)
+    assert files(root).memory(20) == MemoryUse(0, 0)
+    assert files(root).memory(9999) is None
 
 
-def test_owner_is_effective_user(tmp_path: Path) -> None:
-    """Like the owner of the directory in /proc, which Sonar uses."""
-    assert files(made(tmp_path, status=UID)).status(7) == (1001, MemoryUse())
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_owner_is_effective_user_of_process() -> None:
+    """Also of one that may not be traced, whose files belong to root."""
+    child = (
+        "import ctypes, os, sys; os.setresuid(65534, 65533, 65534)\n"
+        "ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); print(); sys.stdout.flush(); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", child]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert Path(f"/proc/{process.pid}/stat").stat().st_uid == 0
+        assert files(Path("/")).owner(process.pid) == 65533
+        process.communicate()
+    assert files(Path("/")).owner(process.pid) is None
 
 
 def test_pss_is_reported_if_readable(tmp_path: Path) -> None:
-    status = f"{UID}VmRSS:\t  9 kB\nRssAnon:\t  5 kB\nVmData:\t  7 kB\nVmStk:\t  1 kB\n"
-    rollup = "0-1 ---p 0 00:00 0  [rollup]\nRss:      9 kB\nPss:      6 kB\nPss_Dirty: 1 kB\n"
-    made(tmp_path, status=status)
-    assert files(tmp_path, pss=True).status(7) == (1001, MemoryUse(5, 8))
-    made(tmp_path, smaps_rollup=rollup)
-    assert files(tmp_path, pss=True).status(7) == (1001, MemoryUse(6, 8))
-    assert files(tmp_path).status(7) == (1001, MemoryUse(5, 8))
-
-
-def test_private_memory_is_read_from_statm_before_linux_4_5(tmp_path: Path) -> None:
-    made(tmp_path, status=f"{UID}VmRSS:\t  900 kB\n", statm="500 90 40 1 0 100 0\n")
     page = os.sysconf("SC_PAGE_SIZE") // 1024
-    assert files(tmp_path).status(7) == (1001, MemoryUse(50 * page, 0))
+    rollup = "0-1 ---p 0 00:00 0  [rollup]\nRss:      9 kB\nPss:      6 kB\nPss_Dirty: 1 kB\n"
+    made(tmp_path, statm="500 90 40 1 0 100 0\n")
+    assert files(tmp_path, pss=True).memory(7) == MemoryUse(50 * page, 100 * page)
+    made(tmp_path, smaps_rollup=rollup)
+    assert files(tmp_path, pss=True).memory(7) == MemoryUse(6, 100 * page)
+    assert files(tmp_path).memory(7) == MemoryUse(50 * page, 100 * page)
 
 
 def test_data_covers_all_calls_rounded_up(root: Root) -> None:
@@ -75,9 +81,9 @@ def test_data_covers_all_calls_rounded_up(root: Root) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
-        ("status", "Name:\ta\n", "7/status: the line 'Uid' is missing"),
-        ("status", f"{UID}VmData:\t -5 kB\nVmStk:\t 1 kB\n", "7/status: VmData: b'-5' is not a nu"),
-        ("status", f"{UID}VmData:\t 5 MB\n", "7/status: VmData: .* is not a number"),
+        ("statm", "1 2 3\n", "7/statm: 3 counters, not 6"),
+        ("statm", "1 2 3 4 0 -5 0\n", "7/statm: '-5' is not a counter"),
+        ("statm", f"1 {2**63} 3 4 0 5 0\n", "7/statm: .* pages are more than an address space"),
         ("io", "rchar: 5\nwchar: x\n", "7/io: .* is not a process's I/O counters"),
     ],
 )
@@ -87,13 +93,13 @@ def test_process_files_reject_invalid_file(
     """Content that the kernel never writes raises DataError that names the file."""
     made(tmp_path, **{name: text})
     with pytest.raises(DataError, match=reason):
-        files(tmp_path).status(7) if name == "status" else files(tmp_path).data(7)
+        files(tmp_path).memory(7) if name == "statm" else files(tmp_path).data(7)
 
 
 def test_process_files_agree_with_psutil() -> None:
     mine, me = psutil.Process(), os.getpid()
     before = mine.io_counters()
-    owner, memory = files(Path("/")).status(me) or (-1, MemoryUse())
+    owner, memory = files(Path("/")).owner(me), files(Path("/")).memory(me) or MemoryUse()
     data = files(Path("/")).data(me)
     after, usage = mine.io_counters(), mine.memory_info()
     assert owner == mine.uids().effective

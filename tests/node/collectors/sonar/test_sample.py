@@ -222,18 +222,18 @@ def copied(root: Root, directory: Path) -> Path:
 
 
 def test_sample_reports_bad_files_as_errors(root: Root, tmp_path: Path) -> None:
-    """A process without a status file has ended; an invalid file is an error."""
+    """A process without a file of its memory has ended; an invalid file is an error."""
     proc = copied(root, tmp_path)
     (proc / "1001/stat").write_text("1001 rank\n")
-    (proc / "1002/status").write_text("Name:\trank\n")
-    (proc / "1003/status").unlink()
+    (proc / "1002/statm").write_text("rank\n")
+    (proc / "1003/statm").unlink()
     (proc / "1500/io").write_text("secret\n")
     (proc / "uptime").unlink()
     (proc / "loadavg").write_text("")
     reported = sampled(made(tmp_path))
     assert set(processes(reported)) == {1000, 2000, 2001, 2002, 2003, 2005, 3001, 3002}
     details = " | ".join(error.detail for error in reported.errors)
-    for name in ("1001/stat", "1002/status", "1500/io", "uptime", "loadavg"):
+    for name in ("1001/stat", "1002/statm", "1500/io", "uptime", "loadavg"):
         assert f"proc/{name}" in details
     assert len(reported.errors) == 5
     assert processes(reported)[2002].cpu_avg == 0
@@ -335,7 +335,7 @@ async def test_sample_reports_ended_child_as_zombie_until_reaped() -> None:
 
 FILES = [
     "stat", "uptime", "loadavg", "meminfo", "diskstats",
-    "7/stat", "7/status", "7/io", "7/cgroup",
+    "7/stat", "7/status", "7/statm", "7/io", "7/cgroup",
 ]  # fmt: skip
 
 
@@ -350,6 +350,7 @@ def test_sample_is_valid_for_any_files(
         "stat": b"cpu 1 2 3 4\ncpu0 1 2 3 4\nbtime 1740000000\n",
         "7/stat": b"7 (b) S 1 8 8 0 -1 4194560 8548 0 0 0 55 6 0 0 20 0 1 0 14 30408704 6308 1\n",
         "7/status": b"Name:\tb\nUid:\t5000\t5000\t5000\t5000\n",
+        "7/statm": b"500 90 40 1 0 100 0\n",
     }
     for name, content in {**good, **contents}.items():
         (directory / "proc" / name).write_bytes(content)

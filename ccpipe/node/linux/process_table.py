@@ -174,6 +174,10 @@ class OpenProcess:
         self.io_file, self.io_text = _CLOSED, b""
         self.transferred: tuple[int, int] | None = None
 
+    @property
+    def open_files(self) -> int:
+        return (self.stat_file != _CLOSED) + (self.io_file != _CLOSED)
+
     def __del__(self) -> None:
         for file in (self.stat_file, self.io_file):
             if file != _CLOSED:
@@ -194,7 +198,7 @@ class OpenProcesses:
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._limit = max(0, soft - _SPARE) if limit is None else limit
         self._open = 0
-        self._known: dict[str, OpenProcess] = {}
+        self._known: dict[int, OpenProcess] = {}
         self.errors: list[DataError] = []
         """Invalid lines of the last walk."""
 
@@ -210,33 +214,34 @@ class OpenProcesses:
 
     def walk(self) -> dict[int, OpenProcess]:
         """Return the processes by pid; invalid lines are skipped and in `errors`."""
-        known, now = self._known, {}
+        listed = set(map(int, filter(str.isdecimal, os.listdir(self._path))))  # noqa: PTH208
+        known, pread = self._known, os.pread
         self.errors = []
-        pread = os.pread
-        for name in os.listdir(self._path):  # noqa: PTH208 - as above
-            one = known.get(name)
+        for pid in known.keys() - listed:
+            self._open -= known.pop(pid).open_files
+        changed: list[tuple[int, OpenProcess | None, bytes]] = []
+        for pid, one in known.items():
             text = b""
-            if one is not None and one.stat_file != _CLOSED:
+            if one.stat_file != _CLOSED:
                 try:
                     text = pread(one.stat_file, _SHORT, 0)
-                except OSError:
-                    one = None  # it ended, and its pid may be reused
-            elif not name.isdecimal():
-                continue
-            if one is None or text != one.stat_text:
-                one = self._renew(name, one, text)
-                if one is None:
+                except OSError:  # it ended, and its pid may be reused
+                    changed.append((pid, None, b""))
                     continue
-            now[name] = one
-        self._known = now
-        self._open = sum(
-            (one.stat_file != _CLOSED) + (one.io_file != _CLOSED) for one in now.values()
-        )
-        return {one.process.pid: one for one in now.values()}
+            if text != one.stat_text:
+                changed.append((pid, one, text))
+        changed += [(pid, None, b"") for pid in listed.difference(known)]
+        for pid, last, text in changed:
+            before, renewed = known.pop(pid, None), self._renew(pid, last, text)
+            if renewed is not None:
+                known[pid] = renewed
+            if before is not None and before is not renewed:
+                self._open -= before.open_files
+        return dict(known)
 
-    def _renew(self, name: str, one: OpenProcess | None, text: bytes) -> OpenProcess | None:
+    def _renew(self, pid: int, one: OpenProcess | None, text: bytes) -> OpenProcess | None:
         """Return a process that is new, or whose line changed; None if it has ended."""
-        path = f"{self._path}/{name}/stat"
+        path = f"{self._path}/{pid}/stat"
         stat = _CLOSED
         if one is None and self._open < self._limit:
             try:

@@ -63,7 +63,7 @@ class Clock:
             return clocks
         for cpu in proc.names(self._cpus, "cpu[0-9]*"):
             with self.soft.noted():
-                kilohertz = proc.number(self._cpus / cpu / "cpufreq" / "scaling_cur_freq")
+                kilohertz = proc.number(f"{self._cpus}/{cpu}/cpufreq/scaling_cur_freq")
                 if kilohertz is not None:
                     clocks[cpu.removeprefix("cpu")] = kilohertz / 1000
         return clocks

@@ -169,9 +169,8 @@ class SlurmCgroup:
         with self._noted():
             usage.cpuset = _cpuset(directory)
         for of in ("cpu", "memory", "io"):
-            with self._noted():
-                if proc.word(directory / f"{of}.pressure") is not None:
-                    usage.waited |= pressure.read(directory / f"{of}.pressure", of)
+            with self._noted(), contextlib.suppress(OSError):  # PSI may be off
+                usage.waited |= pressure.read(directory / f"{of}.pressure", of)
         return usage
 
     @contextlib.contextmanager
@@ -217,9 +216,11 @@ def _cpuset(directory: Path) -> list[int]:
 def _levels(directory: Path, files: Sequence[str]) -> dict[str, int]:
     values = {}
     for row, file in zip(_LEVELS, files, strict=True):
-        if proc.word(directory / file) != "max":
-            value = proc.counter(directory / file)
-            if value is not None and value < _NO_LIMIT:
+        path = f"{directory}/{file}"
+        text = proc.word(path)
+        if text is not None and text != "max":
+            [value] = proc.counters(path, [text], minimum=1)
+            if value < _NO_LIMIT:
                 values[row.name] = value
     return values
 

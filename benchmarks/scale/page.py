@@ -202,7 +202,7 @@ def _targets(results: Results) -> list[str]:
         ends.append(_verdict(run))
     return [
         (
-            "Latency is the time from publishing a message (handing it to the connection) until "
+            "Latency is the time from when a message could be sent, behind those before it, until "
             "the broker has the bridge's acknowledgement, which is sent after the store has "
             "confirmed the write. All nodes publish simultaneously every 10 s, which is the worst "
             "case. The store knew all series of the day: VictoriaMetrics indexes a series anew for "

@@ -86,13 +86,16 @@ def plans(sizes: Sizes) -> Iterator[tuple[Run, Callable[[Flow], Awaitable[None]]
     for metrics in sizes.metrics:
         run = Run(series="metrics", nodes=sizes.nodes[0], metrics=metrics)
         yield run, flow_of(_fast(sizes, sizes.nodes[0], metrics))
+    for nodes, metrics in ((middle, METRICS), (sizes.nodes[0], sizes.metrics[1])):
+        run = Run(series="subjects", nodes=nodes, metrics=metrics, by_node=True)
+        yield run, flow_of(_fast(sizes, nodes, metrics))
     for nodes in sizes.jobs:
         run = Run(series="jobs", nodes=nodes, metrics=1, jobs=_jobs(nodes))
         yield run, flow_of(Load(nodes, 1, SONAR_SAMPLES, sonar=True))
     for replicas in (1, 2, 4):
         run = Run(
             series="replicas", nodes=middle, metrics=METRICS, replicas=replicas,
-            partitions=PARTITIONS,
+            partitions=PARTITIONS, by_node=True,
         )  # fmt: skip
         yield run, flow_of(_fast(sizes, middle))
     for compression in ("none", "s2"):

@@ -140,8 +140,9 @@ class Flow:
                 brokers(run.brokers, self.directory)
             )
             self.environ = environment(
-                urls, brokers=run.brokers, partitions=run.partitions, compression=run.compression
-            )
+                urls, brokers=run.brokers, partitions=run.partitions, by_node=run.by_node,
+                compression=run.compression,
+            )  # fmt: skip
             if run.series == "target":
                 self.environ["CCPIPE_TELEMETRY__LISTEN"] = self._telemetry
             if run.series == "backlog":  # no redelivery to a paused bridge

@@ -43,8 +43,9 @@ def measured(results: Results) -> str:
         "",
         ("Every node sends one message with all its series every 10 s. `ccpipe simulate` publishes "
         "those of all nodes over one connection, in fast-ingest batches; a connection for each "
-        "node costs the broker more. CPU is user and system time of all processes of a kind, "
-        "excluding startup."),
+        "node costs the broker more. Metrics have the default subject, which all nodes share, or "
+        "a subject of each node, as partitions need it. CPU is user and system time of all "
+        "processes of a kind, excluding startup."),
         "",
         *_speeds(results),
         "",
@@ -72,11 +73,12 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -
 def _speeds(results: Results) -> list[str]:
     heads = ["nodes x series, bridges, copies, store", "lines/s"]
     heads += [f"{role}, ns/line" for role in ROLES] + [f"{role}, MB" for role in ROLES]
-    runs = [each for name in ("nodes", "metrics", "replicas", "copies", "store")
+    runs = [each for name in ("nodes", "metrics", "subjects", "replicas", "copies", "store")
             for each in results.of(name)]  # fmt: skip
     rows = [
         [
-            f"{_count(run.nodes)} x {run.metrics}, {_bridges(run)}, {run.brokers}, {run.store}",
+            f"{_count(run.nodes)} x {run.metrics}, {_bridges(run)}, {run.brokers}, {run.store}"
+            + (", a subject each" if run.by_node else ""),
             f"{_count(run.lines / run.seconds)}",
             *(_nanoseconds(run, role) for role in ROLES),
             *(_megabytes(run, role) for role in ROLES),

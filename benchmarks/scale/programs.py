@@ -184,13 +184,19 @@ def ccpipe(*arguments: str) -> list[str]:
 
 
 def environment(
-    urls: Sequence[str], *, brokers: int = 1, partitions: int = 1, compression: str = "none"
+    urls: Sequence[str],
+    *,
+    brokers: int = 1,
+    partitions: int = 1,
+    by_node: bool = False,
+    compression: str = "none",
 ) -> dict[str, str]:
     """Return ccpipe's configuration: a stream large enough for everything that a run publishes."""
+    subject = {"CCPIPE_BUS__SUBJECTS__METRICS": "{cluster}.metrics.{hostname}"}
     return {
         "CCPIPE_CLUSTER": CLUSTER,
         "CCPIPE_BUS__SERVERS": ",".join(urls),
-        "CCPIPE_BUS__SUBJECTS__METRICS": "{cluster}.metrics.{hostname}",
+        **(subject if by_node else {}),
         "CCPIPE_BUS__STREAM_MAX_BYTES": "40GiB",
         "CCPIPE_BUS__STREAM_DISCARD": "new",
         "CCPIPE_BUS__STREAM_COMPRESSION": compression,

@@ -82,6 +82,8 @@ class Run(msgspec.Struct, kw_only=True):
     """Jobs that ran at the end; 0 if no job was of interest."""
     replicas: int = 1
     partitions: int = 1
+    by_node: bool = False
+    """Whether each node has a subject of its own, as partitions need it, instead of the default."""
     brokers: int = 1
     store: str = "null"
     messages: int = 0

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -119,7 +120,7 @@ async def test_simulate_prints_summary_after_ctrl_c(nats_server: NatsServer) -> 
 
 
 async def test_jobs_of_simulated_cluster_end_with_it(nats_server: NatsServer) -> None:
-    """By SIGTERM as at the end; a second run has other ids."""
+    """By SIGTERM as at the end; a run that starts in another second has other ids."""
     client = await nats.connect(nats_server.url)
     events = Counter[tuple[str, int]]()
 
@@ -132,6 +133,8 @@ async def test_jobs_of_simulated_cluster_end_with_it(nats_server: NatsServer) ->
     await client.flush()
     running = []
     for _ in range(2):
+        second = int(time.time())
+        await eventually(lambda second=second: int(time.time()) > second)  # type: ignore[misc]
         process = await start(
             "simulate", "--cluster", "c", "--nodes", "20", "--metrics", "1", "--interval", "1s",
             "--server", nats_server.url,

@@ -44,6 +44,7 @@ AWAITED = {
     "node/sampling/reading.py": "threads whose errors become the collectors' errors",
     "pipeline/pipe.py": "awaited there",
     "process/background.py": "`background` itself, and a thread whose error the caller gets",
+    "simulate/publisher.py": "awaited there",
     "sources/file.py": "awaited there",
     "telemetry.py": "a thread that logs the errors of each request",
     "terminal.py": "a thread that only prints, and that `working` waits for",

@@ -65,7 +65,7 @@ inline uint64_t hash(const char* p, size_t size, const Seed& seed) {
 class Blocks {
 public:
     const char* keep(const char* bytes, size_t size) {
-        if (size > left_) {
+        if (size > left_ || blocks_.empty()) {
             block_ = std::min(2 * block_, size_t{1} << 20);
             left_ = std::max(size, block_);
             blocks_.emplace_back(new char[left_]);

@@ -9,7 +9,14 @@ from ccpipe.errors import EncodeError
 from ccpipe.formats.lineprotocol.encoder import to_lines
 from ccpipe.formats.lineprotocol.lines import Lines, RejectedLine
 from ccpipe.formats.lineprotocol.precision import INT64_MAX, INT64_MIN, NO_TIME
-from ccpipe.formats.lineprotocol.series import Series, SeriesTable, valid_tags, write_series
+from ccpipe.formats.lineprotocol.series import (
+    Series,
+    SeriesTable,
+    valid_tags,
+    write_measurement,
+    write_series,
+    write_tags,
+)
 from ccpipe.formats.lineprotocol.values import ValueType
 from ccpipe.message import Message, Value
 
@@ -38,7 +45,8 @@ class LinesBuilder:
     def codes(self, names: Iterable[str], tags: Mapping[str, str]) -> Codes:
         """Return the codes of series with the same tags; empty tags are omitted."""
         valid = valid_tags(tags)
-        series = [Series(name, valid, write_series(name, valid)) for name in names]
+        encoded = write_tags(valid)
+        series = [Series(name, valid, write_measurement(name) + encoded) for name in names]
         return array("i", map(self.table.code_of, series))
 
     def begin(self, time: int) -> None:

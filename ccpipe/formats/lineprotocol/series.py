@@ -288,8 +288,12 @@ def write_series(name: str, tags: Mapping[str, str]) -> bytes:
     Raises EncodeError if a name is empty, or cannot be escaped: it has control characters, or a
     trailing backslash.
     """
-    pairs = b"".join([b",%b=%b" % (escape(k), escape(v)) for k, v in sorted(tags.items()) if v])
-    return _escape_measurement(name) + pairs
+    return write_measurement(name) + write_tags(tags)
+
+
+def write_tags(tags: Mapping[str, str]) -> bytes:
+    """Encode the tags of a series, which follow its measurement; raises EncodeError."""
+    return b"".join([b",%b=%b" % (escape(k), escape(v)) for k, v in sorted(tags.items()) if v])
 
 
 def check_name(text: str) -> None:
@@ -301,7 +305,7 @@ def check_name(text: str) -> None:
 def valid_tag(text: str) -> str:
     """Return a text as a valid tag value, percent-encoded where necessary."""
     try:
-        check_name(text)
+        escape(text)  # which keeps what it has checked
     except EncodeError:
         return quote(text.encode(errors="surrogatepass"))
     return text
@@ -325,7 +329,8 @@ _SHORT = 64
 _escape_cached = functools.lru_cache(maxsize=1 << 14)(_escape)
 
 
-def _escape_measurement(name: str) -> bytes:
+def write_measurement(name: str) -> bytes:
+    """Encode the measurement of a series; raises EncodeError."""
     check_name(name)
     if name[0] == "#":
         raise EncodeError(f"{name!r:.80} would be read as a comment")

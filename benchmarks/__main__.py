@@ -241,8 +241,10 @@ def main() -> None:
     if options.bridges:
         results = msgspec.json.decode(path.read_bytes(), type=Results)
         found = stores.bridges(quick=options.quick, program=peers["telegraf"], only=options.bridges)
+        places = {one.store: place for place, one in enumerate(results.bridges)}
         others = [one for one in results.bridges if one.store not in options.bridges]
-        results.bridges = others + found
+        last = len(results.bridges)
+        results.bridges = sorted(others + found, key=lambda one: places.get(one.store, last))
         results.apart = sorted({*results.apart, *options.bridges})
     else:
         results = measure(peers, options.decoder, quick=options.quick)

@@ -186,10 +186,9 @@ def _rows_of_each(destinations: Sequence[_Destination]) -> dict[_Destination, Se
 
 
 def _groups(
-    messages: ReceivedColumns[Received], sizes: Iterable[int]
+    messages: ReceivedColumns[Received], sizes: Sequence[int]
 ) -> Iterator[ReceivedColumns[Received]]:
     """Yield groups of messages of at most ``JOINED_BYTES``, or a single larger message."""
-    sizes = list(sizes)
     if sizes and sum(sizes) <= JOINED_BYTES:
         yield messages
         return

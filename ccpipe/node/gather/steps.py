@@ -18,7 +18,7 @@ import msgspec
 from ccpipe.node.gather.jobacct.poller import TaskPoller, TaskSample
 from ccpipe.node.gather.jobacct.record import JobacctError, JobacctInfo, TaskId, aggregate, create
 from ccpipe.node.gather.profile import Step
-from ccpipe.node.linux.process_table import find_process, read_environment, start_time
+from ccpipe.node.linux.process_table import find_process, owner_of, read_environment, start_time
 from ccpipe.node.linux.slurm_cgroups import JobIds, find_steps
 
 log = logging.getLogger(__name__)
@@ -117,10 +117,8 @@ class StepFinder:
         pid = min(min(pids) for pids in tasks.values())
         environment = self._environment(pid)
         node_index = _number(environment, "SLURM_NODEID", 0)
-        try:
-            uid = os.stat(f"{self._proc}/{pid}").st_uid  # noqa: PTH116 - as the readers of /proc
-        except OSError:
-            uid = os.geteuid()
+        owner = owner_of(f"{self._proc}/{pid}")
+        uid = os.geteuid() if owner is None else owner
         step = Step(
             job=key.job,
             step=key.step,

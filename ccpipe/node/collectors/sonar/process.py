@@ -20,7 +20,7 @@ from ccpipe.errors import DataError
 from ccpipe.formats.sonar.sums import inherited
 from ccpipe.node.collectors.sonar.envelope import readable
 from ccpipe.node.linux import proc
-from ccpipe.node.linux.process_table import Process, ProcessScan, proportional, read
+from ccpipe.node.linux.process_table import Process, ProcessScan, owner_of, proportional, read
 
 TICKS = os.sysconf("SC_CLK_TCK")  # of a second: the unit of the kernel's times
 
@@ -83,17 +83,6 @@ class ProcessFiles:
             raise DataError(f"{path}: {text!r:.60} is not a process's I/O counters")
         rchar, wchar, cancelled = map(int, found.groups())
         return Data(-(-rchar // 1024), -(-wchar // 1024), -(-cancelled // 1024))
-
-
-def owner_of(directory: str) -> int | None:
-    """Return the owner of a process's directory, which is its effective user; None if it ended.
-
-    The kernel takes ten times as long to write the file ``status``, which names the user, too.
-    """
-    try:
-        return os.stat(directory).st_uid  # noqa: PTH116 - hundreds of paths cost too much
-    except OSError:
-        return None
 
 
 class Users:

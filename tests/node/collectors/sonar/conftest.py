@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ccpipe.node.collectors.sonar import process
+from ccpipe.node.linux.process_table import owner_of as of_directory
 
 _EFFECTIVE_USER = re.compile(rb"^Uid:\t\d+\t(\d+)\t", re.MULTILINE)
 
@@ -13,7 +14,6 @@ _EFFECTIVE_USER = re.compile(rb"^Uid:\t\d+\t(\d+)\t", re.MULTILINE)
 @pytest.fixture(autouse=True)
 def owners_of_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the file ``status`` of a tree name the owner: its directories belong to the tester."""
-    of_directory = process.owner_of
 
     def owner_of(directory: str) -> int | None:
         if directory.startswith("/proc/"):

@@ -114,7 +114,7 @@ cdef bint is_text(Slice slice) noexcept:
 
 
 cdef class Deliveries:
-    """Messages as columns: see ``frames.DeliveryList``, which is the same in Python."""
+    """Messages as columns: see ``frames.Deliveries``, which is the same in Python."""
 
     cdef vector[Message] messages
     cdef list chunks  # the bytes that they are parts of

@@ -20,12 +20,12 @@ from ccpipe.formats.lineprotocol import decode
 from ccpipe.message import Message
 from ccpipe.node.agent.controls import controls
 from ccpipe.node.agent.log import LogSource
-from ccpipe.node.agent.responder import Responder
 from ccpipe.pipeline import run
 from ccpipe.telemetry import Telemetry
 from tests.cli.command import Ended, ccpipe
 from tests.conftest import eventually
 from tests.node.conftest import PACKED, unpack
+from tests.responding import responding
 
 
 async def control(server: NatsServer, *arguments: str) -> Ended:
@@ -50,10 +50,8 @@ async def running(
     )
     async with (
         Connection(bus, name="test", telemetry=Telemetry()) as connection,
-        Responder(connection, site, answers),
+        responding(connection, site, answers),
     ):
-        await eventually(lambda: len(connection._subscriptions) > 0)
-        await connection.flush()
         yield
 
 

@@ -16,13 +16,13 @@ from ccpipe.config import Bus, Duration, Site
 from ccpipe.errors import DeniedError, UnavailableError
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.message import metric
-from ccpipe.node.agent.responder import Responder
 from ccpipe.node.controls.control import Control
 from ccpipe.pipeline import DeadLetter
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
 from tests.conftest import eventually
 from tests.paths import ROOT
+from tests.responding import responding
 from tests.servers.nats.daemon import nats_daemon, placed
 
 CONF = ROOT / "nats.conf"
@@ -95,10 +95,8 @@ async def test_node_replies_to_operator(site_of: SiteOf) -> None:
     async with (
         Connection(site.bus, name="n", telemetry=telemetry) as node,
         Connection(site_of("operator").bus, name="o", telemetry=telemetry) as operator,
-        Responder(node, site, controls),
+        responding(node, site, controls),
     ):
-        await eventually(lambda: len(node._subscriptions) > 0)
-        await node.flush()
         for _ in range(3):
             answers = await send_requests(
                 operator, site_of("operator"), [control_request("interval", node="n1")], seconds=10

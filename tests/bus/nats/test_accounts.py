@@ -23,13 +23,13 @@ from ccpipe.errors import ConfigError, DeniedError, UnavailableError
 from ccpipe.formats.lineprotocol import to_lines
 from ccpipe.live.feed import LiveFeed
 from ccpipe.message import Message, event, metric
-from ccpipe.node.agent.responder import Responder
 from ccpipe.node.controls.control import Control
 from ccpipe.pipeline import DeadLetter
 from ccpipe.telemetry import Telemetry
 from tests.bus.nats.conftest import connected
 from tests.conftest import eventually, free_port
 from tests.reading import Reader
+from tests.responding import responding
 from tests.servers.nats.daemon import nats_daemon
 
 SiteOf = Callable[..., Site]
@@ -222,9 +222,8 @@ async def test_operator_sends_requests_and_node_replies(site_of: SiteOf) -> None
     async with (
         connected(site.bus, telemetry) as node,
         connected(operator.bus, telemetry) as asking,
-        Responder(node, site, controls),
+        responding(node, site, controls),
     ):
-        await node.flush()
         answers = await send_requests(
             asking, operator, [control_request("interval", node="n1")], seconds=20
         )

@@ -22,12 +22,12 @@ from ccpipe.bus.nats.server import NatsServer
 from ccpipe.bus.nats.source import NatsSource
 from ccpipe.bus.subjects import Subjects
 from ccpipe.config import Site
-from ccpipe.node.agent.responder import Responder
 from ccpipe.telemetry import Telemetry
 from ccpipe.translate.gridengine.translator import AccountingJobs
 from tests.cli.command import command, environment
 from tests.conftest import eventually
 from tests.pipeline.parts import ListSink, running, values
+from tests.responding import responding
 
 
 class Hostile(NamedTuple):
@@ -227,11 +227,9 @@ async def test_request_with_hostile_reply_subject_does_not_block_node(
     telemetry = Telemetry()
     async with (
         Connection(site.bus, name="node", telemetry=telemetry) as bus,
-        Responder(bus, site, {}),
+        responding(bus, site, {}),
         Connection(site.bus, name="t", telemetry=Telemetry()) as other,
     ):
-        await eventually(lambda: len(bus._subscriptions) >= 2)
-        await bus.flush()
         asked = b'x,hostname=n1,method=GET,type=node control="" 1740000000\n'
         requests = [
             (b"fox%2Etest.control.get", reply, header, asked)

@@ -25,6 +25,7 @@ from ccpipe.node.agent.responder import MAX_BYTES, MAX_LINES, Responder, read
 from ccpipe.node.controls.control import Control, ControlChange
 from ccpipe.telemetry import Telemetry
 from tests.conftest import eventually
+from tests.responding import responding
 
 S27 = b'rapl.pkg_max_limit,hostname=nuc,method=GET,type=socket,type-id=0 control="" %d\n'
 """A request of cc-node-controller's client, byte for byte except for the time."""
@@ -92,18 +93,10 @@ async def connected(site: Site) -> AsyncIterator[Connection]:
         yield bus
 
 
-@contextlib.asynccontextmanager
-async def responding(bus: Connection, site: Site, node: Node) -> AsyncIterator[Responder]:
-    async with Responder(bus, site, node.controls()) as responder:
-        await eventually(lambda: len(bus._subscriptions) >= len(module._own_subjects(site)))
-        await bus.flush()
-        yield responder
-
-
 @pytest.fixture
 async def nuc(nats_server: Any, node: Node) -> AsyncIterator[Responder]:
     site = site_of(nats_server)
-    async with connected(site) as bus, responding(bus, site, node) as responder:
+    async with connected(site) as bus, responding(bus, site, node.controls()) as responder:
         yield responder
 
 
@@ -289,7 +282,7 @@ async def test_requests_of_one_message_are_answered_in_one_message(
 async def test_only_requested_node_answers(nats_server: Any, nuc: Responder) -> None:
     other, site = Node(), site_of(nats_server, hostname="nuc2")
     other.interval = "1s"
-    async with connected(site) as bus, responding(bus, site, other):
+    async with connected(site) as bus, responding(bus, site, other.controls()):
         requests = [control_request("interval", node=node) for node in ("nuc2", "nuc")]
         answers = await send(nats_server, *requests)
         assert {a.hostname: a.value for a in answers} == {"nuc": "10s", "nuc2": "1s"}
@@ -302,7 +295,7 @@ async def test_only_requested_node_answers(nats_server: Any, nuc: Responder) -> 
 async def test_get_without_node_is_answered_by_all_nodes(nats_server: Any, nuc: Responder) -> None:
     """As with cc-node-controller, for GET only."""
     other, site = Node(), site_of(nats_server, hostname="nuc2")
-    async with connected(site) as bus, responding(bus, site, other):
+    async with connected(site) as bus, responding(bus, site, other.controls()):
         answers = await send(nats_server, control_request("interval"), seconds=2)
     assert {answer.hostname for answer in answers} == {"nuc", "nuc2"}
 
@@ -349,7 +342,7 @@ async def test_responder_counts_requests_by_outcome(nats_server: Any, nuc: Respo
 async def test_flat_subject_serves_both_methods(nats_server: Any, node: Node) -> None:
     """As cc-node-controller is configured: ``cc-control`` for all."""
     site = site_of(nats_server, subjects={"control": "cc-control"})
-    async with connected(site) as bus, responding(bus, site, node):
+    async with connected(site) as bus, responding(bus, site, node.controls()):
         (answer,) = await answered(nats_server, S27 % 1, subject="cc-control")
         assert answer.value == "165000000"
         payload = b'interval,hostname=nuc,method=PUT,type=node control="30s" %d\n'
@@ -363,7 +356,11 @@ async def test_subject_per_node_receives_requests_of_that_node_only(
     """The broker can then restrict PUTs by node; a GET for all nodes has a subject of its own."""
     site = site_of(nats_server, subjects={"control": "{cluster}.control.{hostname}.{method}"})
     received: list[Delivery] = []
-    async with connected(site) as bus, responding(bus, site, node), connected(site) as other:
+    async with (
+        connected(site) as bus,
+        responding(bus, site, node.controls()),
+        connected(site) as other,
+    ):
         await other.subscribe("fox%2Etest.control.nuc.*", received.append)
         await other.flush()
         requests = [control_request("interval", node=node) for node in ("nuc", "n2")]

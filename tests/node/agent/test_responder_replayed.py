@@ -15,7 +15,8 @@ from ccpipe.bus.nats.protocol.frames import Delivery
 from ccpipe.formats.lineprotocol import decode, encode
 from ccpipe.node.agent.responder import MAX_OFFSET_SECONDS, read
 from tests.conftest import eventually
-from tests.node.agent.test_responder import Node, connected, responding, site_of
+from tests.node.agent.test_responder import Node, connected, site_of
+from tests.responding import responding
 
 PUT = "fox%2Etest.control.put"
 SECOND = 10**9
@@ -29,7 +30,11 @@ def node() -> Node:
 @pytest.fixture
 async def bus(nats_server: Any, node: Node) -> AsyncIterator[Connection]:
     site = site_of(nats_server)
-    async with connected(site) as own, responding(own, site, node), connected(site) as asking:
+    async with (
+        connected(site) as own,
+        responding(own, site, node.controls()),
+        connected(site) as asking,
+    ):
         yield asking
 
 

@@ -186,7 +186,13 @@ def counted(begin: int, interval: int, start: float, stop: float) -> tuple[float
 
 
 async def settle(page: Page, note: str) -> None:
+    """Wait for a note, and until every chart that is shown, at least four, is drawn."""
     await page.until("document.querySelector('.note')?.textContent", lambda text: text == note)
+    await page.until(
+        "(() => { const shown = [...document.querySelectorAll('.chart')]"
+        ".filter(chart => chart.checkVisibility());"
+        " return shown.length >= 4 && shown.every(chart => chart.querySelector('canvas')); })()"
+    )
 
 
 NOW_OF = """(async () => {
@@ -244,7 +250,6 @@ async def check_node(page: Page, stored: Stored, start: int, stop: int, interval
     await page.open("about:blank")
     await page.open(f"{stored.server.url}#/node/{CLUSTER}/n2?from={start}&to={stop}")
     await settle(page, "")
-    await page.until("document.querySelectorAll('.charts canvas').length", lambda n: n >= 4)
 
     def expected(place: int) -> Mapping[str, tuple[float, str, str]]:
         begin = start + place * step
@@ -275,7 +280,6 @@ async def check_first_page(
     await page.open("about:blank")
     await page.open(f"{stored.server.url}#/?from={start}&to={stop}")
     await settle(page, STORED_ONLY)
-    await page.until("document.querySelectorAll('.charts.sums canvas').length", lambda n: n >= 4)
 
     def expected(place: int) -> Mapping[str, tuple[float, str, str]]:
         at = start + place * step

@@ -80,7 +80,7 @@ class Credentials(NamedTuple):
                 text = Path(users_file).expanduser().read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
                 raise ConfigError(f"users_file: {users_file}: {error}") from None
-            for number, line in enumerate(text.splitlines(), 1):
+            for number, line in enumerate(text.split("\n"), 1):
                 user, colon, password = line.strip().partition(":")
                 if not line.strip():
                     continue

@@ -196,7 +196,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Query]:
 
     def query(text: str) -> Any:
         answer = str(session.query(text, "JSONCompactEachRow"))
-        return [json.loads(line) for line in answer.splitlines()]
+        return [json.loads(line) for line in answer.split("\n") if line]
 
     query("CREATE DATABASE IF NOT EXISTS d")
     yield query

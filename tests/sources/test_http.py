@@ -169,13 +169,13 @@ async def test_failed_pipe_answers_503_at_shutdown() -> None:
 
 async def test_source_requires_credentials(tmp_path: Path) -> None:
     """A user of the file or the token; otherwise the response is 401."""
-    (tmp_path / "users").write_text("slurm:pä:ss\n\nsonar:x\n")
+    (tmp_path / "users").write_text("slurm:pä:s\u2028s\n\nsonar:x\n")
     (tmp_path / "token").write_text("t0k3n\n")
     files: dict[str, Any] = {
         "users_file": str(tmp_path / "users"),
         "token_file": str(tmp_path / "token"),
     }
-    users = [("slurm", "pä:ss", 204), ("sonar", "x", 204), ("sonar", "pä:ss", 401),
+    users = [("slurm", "pä:s\u2028s", 204), ("sonar", "x", 204), ("sonar", "pä:s\u2028s", 401),
              ("", "", 401), ("other", "", 401)]  # fmt: skip
     tokens = ["Token t0k3n", "Bearer t0k3n"], ["Token x", "Bearer", "Basic", "Basic !", "t0k3n", ""]
     async with running(Gate(), **files) as client:

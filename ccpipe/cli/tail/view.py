@@ -213,7 +213,7 @@ def type_and_attributes(envelope: Mapping[str, Any]) -> tuple[str, Mapping[str, 
 def sonar_row(envelope: Mapping[str, Any], arrival: int, *, whole: bool) -> TableRow:
     """Return one envelope as a row that summarises it; `whole` adds its content."""
     kind, attributes = type_and_attributes(envelope)
-    marks = msgspec.json.format(msgspec.json.encode(envelope), indent=2).decode().splitlines()
+    marks = msgspec.json.format(msgspec.json.encode(envelope), indent=2).decode().split("\n")
     cells = [
         clock(_nanoseconds(attributes.get("time"), arrival)),
         str(attributes.get("node", "")),

@@ -12,7 +12,7 @@ from typing import Any
 
 import nats
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ccpipe.bus.nats.protocol.frames import Delivery, write_header
@@ -114,7 +114,11 @@ SAMPLE = {
     },
 }  # fmt: skip
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(st.sampled_from(["data", "attributes", "time", "type", "errors"]), inner)
@@ -152,10 +156,13 @@ def test_envelope_row_counts_records_of_lists() -> None:
     assert json.loads("\n".join(sonar_row(SAMPLE, NOON, whole=True).marks)) == SAMPLE
 
 
+@example({"x": "one\u2028two"})
 @given(st.dictionaries(st.sampled_from(["data", "errors", "x"]), JSON))
 def test_any_object_becomes_row(envelope: dict[str, Any]) -> None:
-    """Whatever is published on the subject."""
-    assert len(sonar_row(envelope, NOON, whole=True).cells) == 7
+    """Whatever is published on the subject; below it stands the whole of it."""
+    row = sonar_row(envelope, NOON, whole=True)
+    assert len(row.cells) == 7
+    assert json.loads("\n".join(row.marks)) == envelope
 
 
 def test_dead_letter_is_shown_with_reason_origin_and_excerpt() -> None:

@@ -96,7 +96,7 @@ class Tokens:
 
     def _read(self) -> Mapping[str, Token]:
         found: dict[str, Token] = {}
-        for number, line in enumerate(read_text(self.option, str(self.path)).splitlines(), 1):
+        for number, line in enumerate(read_text(self.option, str(self.path)).split("\n"), 1):
             if not line.strip() or line.startswith("#"):
                 continue
             try:

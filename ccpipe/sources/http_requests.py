@@ -7,11 +7,10 @@ import base64
 import zlib
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from http import HTTPStatus
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from ccpipe.config import read_secret
+from ccpipe.config import read_secret, read_text
 from ccpipe.errors import ConfigError, DataError
 from ccpipe.formats.sonar import Envelope
 from ccpipe.formats.sonar import decode as decode_sonar
@@ -76,10 +75,7 @@ class Credentials(NamedTuple):
         """Read the configured files; raises ConfigError."""
         users: dict[str, str] = {}
         if users_file:
-            try:
-                text = Path(users_file).expanduser().read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                raise ConfigError(f"users_file: {users_file}: {error}") from None
+            text = read_text("users_file", users_file)
             for number, line in enumerate(text.split("\n"), 1):
                 user, colon, password = line.strip().partition(":")
                 if not line.strip():

@@ -149,6 +149,7 @@ def test_dashboard_rejects_wrong_configuration(setting: str, value: str, expecte
         ("secret root alice", "line 2: not a role: 'root' (one of user, support, admin)"),
         ("a b c d", "line 2: expected: token role user"),
         ("first", "line 2: the token is in another line, too"),
+        ("secret\u2028admin", "line 2: contains control characters"),
     ],
 )
 def test_dashboard_names_wrong_line_of_token_file(tmp_path: Path, line: str, expected: str) -> None:
